@@ -123,7 +123,7 @@ impl Application {
             let observed = InstrumentedIndex::new(index, &registry)?;
             Ok::<_, prometheus::Error>(Arc::new(observed) as Arc<dyn FactIndex>)
         })?;
-        services.index = indexes.with_held_index(indexes.held.clone());
+        services.index = indexes.with_held_index(indexes.local_index.clone());
         ensure_tenants(&services.ledger, &config.tenants, clock.now()).await?;
         if config.demo.enabled {
             demo::ensure_demo(&services.ledger, &ids, clock.now()).await?;
@@ -241,7 +241,7 @@ impl Application {
         let signal = lifecycle::stop_signal().context("cannot listen for signals")?;
         self.run_until(async {
             let name = signal.await;
-            tracing::info!(signal = name, "told to stop");
+            tracing::info!(signal = name, "received a signal to stop");
         })
         .await
     }
@@ -325,7 +325,7 @@ async fn ensure_tenants(ledger: &Ledger, tenants: &[TenantId], now: DateTime<Utc
             version: 1,
         };
         if ledger.tenants.ensure_tenant(&tenant).await? {
-            tracing::info!(tenant = %id, "made a tenant");
+            tracing::info!(tenant = %id, "created a tenant");
         }
     }
     Ok(())

@@ -92,9 +92,9 @@ pub async fn measure_pairs(embedder: &dyn Embedder, pairs: &str) -> Result<Calib
             .map(|(cosine, pair)| (*cosine, pair.label))
             .collect()
     };
-    let all = fit_calibration(&labelled(|_| true))?;
+    let overall = fit_calibration(&labelled(|_| true))?;
     let facts = fit_calibration(&labelled(|pair| pair.first_as == EmbedAs::Passage))?;
-    let of = |label| {
+    let sorted_cosines = |label| {
         let mut values: Vec<f32> = cosines
             .iter()
             .filter(|(_, pair)| pair.label == label)
@@ -109,13 +109,15 @@ pub async fn measure_pairs(embedder: &dyn Embedder, pairs: &str) -> Result<Calib
         .map(|(cosine, _)| *cosine)
         .collect();
     answers.sort_by(f32::total_cmp);
-    let (same, related, unrelated) = (of(PairLabel::Same), of(PairLabel::Related), of(PairLabel::Unrelated));
+    let same = sorted_cosines(PairLabel::Same);
+    let related = sorted_cosines(PairLabel::Related);
+    let unrelated = sorted_cosines(PairLabel::Unrelated);
     Ok(CalibrationReport {
         model: embedder.info().model.clone(),
         dimensions: embedder.info().dimensions,
         calibration: Calibration {
-            answer: answer_cosine(&answers, all.floor),
-            ..with_thresholds_of(all, facts)
+            answer: answer_cosine(&answers, overall.floor),
+            ..with_thresholds_of(overall, facts)
         },
         separation: chance_nearer(&same, &unrelated),
         related_separation: chance_nearer(&related, &unrelated),
@@ -127,21 +129,21 @@ pub async fn measure_pairs(embedder: &dyn Embedder, pairs: &str) -> Result<Calib
 
 /// Returns `all` with the thresholds of `facts` converted to its scale. The scale serves recall, which compares
 /// questions with facts. The thresholds serve reconciling, which compares facts with facts.
-fn with_thresholds_of(all: Calibration, facts: Calibration) -> Calibration {
-    let moved = |threshold| (facts.cosine_at(threshold) - all.floor) / (all.ceiling - all.floor);
-    let same = moved(facts.same).clamp(0.5, 1.0);
+fn with_thresholds_of(overall: Calibration, facts: Calibration) -> Calibration {
+    let rescale = |threshold| (facts.cosine_at(threshold) - overall.floor) / (overall.ceiling - overall.floor);
+    let same = rescale(facts.same).clamp(0.5, 1.0);
     Calibration {
         same,
-        related: moved(facts.related).clamp(0.05, same * 0.95),
-        ..all
+        related: rescale(facts.related).clamp(0.05, same * 0.95),
+        ..overall
     }
 }
 
 /// Returns the upper quartile of the cosines of questions with their answers. Good answers thus score 1, and the
 /// weaker half keeps an order. `None` for fewer than eight pairs, or if answers are no nearer than unrelated texts.
-fn answer_cosine(sorted: &[f32], floor: f32) -> Option<f32> {
-    let quartile = *sorted.get(sorted.len() * 3 / 4)?;
-    (sorted.len() >= 8 && quartile > floor).then_some(quartile)
+fn answer_cosine(cosines: &[f32], floor: f32) -> Option<f32> {
+    let quartile = *cosines.get(cosines.len() * 3 / 4)?;
+    (cosines.len() >= 8 && quartile > floor).then_some(quartile)
 }
 
 fn parse_pairs(text: &str) -> Result<Vec<LabelledPair>, CalibrateError> {
@@ -192,18 +194,18 @@ fn chance_nearer(near: &[f32], far: &[f32]) -> f64 {
         })
         .sum();
     #[expect(clippy::cast_precision_loss, reason = "a few thousand pairs")]
-    let all = (near.len() * far.len()).max(1) as f64;
-    wins / all
+    let pair_count = (near.len() * far.len()).max(1) as f64;
+    wins / pair_count
 }
 
 /// Summarises sorted values.
 fn cosine_spread(values: &[f32]) -> CosineSpread {
-    let at = |tenths: usize| values.get(values.len().saturating_sub(1) * tenths / 10).copied();
+    let decile = |tenths: usize| values.get(values.len().saturating_sub(1) * tenths / 10).copied();
     CosineSpread {
         pairs: values.len(),
-        low: at(1).unwrap_or_default(),
-        median: at(5).unwrap_or_default(),
-        high: at(9).unwrap_or_default(),
+        low: decile(1).unwrap_or_default(),
+        median: decile(5).unwrap_or_default(),
+        high: decile(9).unwrap_or_default(),
     }
 }
 
@@ -302,7 +304,8 @@ mod tests {
         let pairs = parse_pairs(SHIPPED_PAIRS).unwrap();
         assert!(pairs.len() >= 120);
         for label in [PairLabel::Same, PairLabel::Related, PairLabel::Unrelated] {
-            let (english, korean) = (count(&pairs, label, false), count(&pairs, label, true));
+            let english = count(&pairs, label, false);
+            let korean = count(&pairs, label, true);
             assert!(english >= 20 && english == korean, "{label:?}: {english} and {korean}");
         }
         for (place, pair) in pairs.iter().enumerate() {
@@ -335,7 +338,8 @@ mod tests {
         }
         let report = measure_pairs(&embedder, &pairs).await.unwrap();
         assert!((report.separation - 1.0).abs() < 1e-9 && (report.related_separation - 1.0).abs() < 1e-9);
-        let (same, unrelated) = (report.same, report.unrelated);
+        let same = report.same;
+        let unrelated = report.unrelated;
         assert_eq!((same.pairs, unrelated.pairs), (20, 20));
         assert!(same.low < same.median && same.median < same.high);
         assert!(unrelated.high < report.related.low && report.related.high < same.low);
@@ -343,11 +347,11 @@ mod tests {
         assert!(calibration.relevance_of(unrelated.median) < 0.2 && calibration.relevance_of(same.median) > 0.8);
         let printed = report.to_string();
         let table = printed.split_once("[embedder.calibration]\n").unwrap().1;
-        let read: Calibration =
+        let parsed: Calibration =
             figment::Figment::from(<figment::providers::Toml as figment::providers::Format>::string(table))
                 .extract()
                 .unwrap();
-        assert!((read.floor - calibration.floor).abs() < 1e-3);
+        assert!((parsed.floor - calibration.floor).abs() < 1e-3);
     }
 
     #[tokio::test]

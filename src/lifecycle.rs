@@ -48,34 +48,34 @@ impl RunningServer {
             sleep(notice).await;
         }
         let started = self.clock.monotonic_now();
-        let left = |reserve: Duration| remaining_time(started, self.clock.monotonic_now(), deadline, reserve);
+        let remaining = |reserve: Duration| remaining_time(started, self.clock.monotonic_now(), deadline, reserve);
         self.sockets.broadcast_draining(&draining_event(deadline).into());
 
         // `drain_node` refuses new lines at once, cuts running turns at its deadline, and flushes buffered writes.
-        let drained = self.sessions.drain_node(left(SHUTDOWN_RESERVE)).await;
+        let report = self.sessions.drain_node(remaining(SHUTDOWN_RESERVE)).await;
         self.sockets
             .close_all(
                 close_code::DRAINING,
                 "the server is shutting down",
-                left(SHUTDOWN_RESERVE / 2),
+                remaining(SHUTDOWN_RESERVE / 2),
             )
             .await;
-        stop_within("the server", left(SHUTDOWN_RESERVE / 4), self.server.stop(true)).await;
+        stop_within("the server", remaining(SHUTDOWN_RESERVE / 4), self.server.stop(true)).await;
         self.sessions.stop_threads();
         stop_within(
             "the ledger",
-            left(Duration::ZERO).max(SHUTDOWN_RESERVE),
+            remaining(Duration::ZERO).max(SHUTDOWN_RESERVE),
             self.ledger.maintenance.close_connections(),
         )
         .await;
         tracing::info!(
-            finished = drained.finished,
-            cut = drained.cut_turns,
-            abandoned = drained.abandoned,
-            jobs_left = drained.jobs_left,
+            finished = report.finished,
+            cut = report.cut_turns,
+            abandoned = report.abandoned,
+            jobs_left = report.jobs_left,
             "shut down"
         );
-        drained
+        report
     }
 }
 
@@ -87,9 +87,9 @@ fn remaining_time(started: Instant, now: Instant, deadline: Duration, reserve: D
         .max(Duration::from_millis(50))
 }
 
-async fn stop_within(what: &str, limit: Duration, step: impl Future<Output = ()>) {
+async fn stop_within(step_name: &str, limit: Duration, step: impl Future<Output = ()>) {
     if timeout(limit, step).await.is_err() {
-        tracing::warn!(what, "did not stop in time and was left behind");
+        tracing::warn!(what = step_name, "a part of the server did not stop in time");
     }
 }
 
@@ -101,7 +101,8 @@ pub fn stop_signal() -> std::io::Result<impl Future<Output = &'static str>> {
     #[cfg(unix)]
     {
         use tokio::signal::unix::{SignalKind, signal};
-        let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        let mut term = signal(SignalKind::terminate())?;
+        let mut int = signal(SignalKind::interrupt())?;
         Ok(async move {
             tokio::select! {
                 _ = term.recv() => "SIGTERM",
@@ -127,18 +128,18 @@ mod tests {
     #[expect(clippy::disallowed_methods, reason = "any instant will do")]
     fn shutdown_reserves_time_for_its_last_steps() {
         let start = Instant::now();
-        let at = |s| start + Duration::from_secs(s);
+        let after_seconds = |s| start + Duration::from_secs(s);
         let twenty = Duration::from_secs(20);
         assert_eq!(
             remaining_time(start, start, twenty, SHUTDOWN_RESERVE),
             Duration::from_secs(17)
         );
         assert_eq!(
-            remaining_time(start, at(10), twenty, SHUTDOWN_RESERVE),
+            remaining_time(start, after_seconds(10), twenty, SHUTDOWN_RESERVE),
             Duration::from_secs(7)
         );
         assert_eq!(
-            remaining_time(start, at(30), twenty, SHUTDOWN_RESERVE),
+            remaining_time(start, after_seconds(30), twenty, SHUTDOWN_RESERVE),
             Duration::from_millis(50)
         );
         // With a deadline shorter than the reserve, turns still get half of the deadline.

@@ -14,7 +14,7 @@ use colloquy_stores::sqlite;
 #[derive(Debug)]
 pub struct RestoredBackup {
     /// The path of the previous ledger, if there was one.
-    pub kept: Option<PathBuf>,
+    pub previous_ledger: Option<PathBuf>,
 }
 
 /// Copies the ledger to a file while servers use the ledger. Returns the file's length in bytes.
@@ -47,8 +47,8 @@ pub async fn restore_ledger(config: &Config, from: &Path) -> anyhow::Result<Rest
     // Servers that ignore other locks still respect the lock of the data folder.
     let _folder = data_folder::DataFolder::lock_folder(&config.data_dir)?;
     let url = config.ledger_url();
-    let kept = sqlite::restore_backup(url.expose_secret(), from, SystemClock.now()).await?;
-    Ok(RestoredBackup { kept })
+    let previous_ledger = sqlite::restore_backup(url.expose_secret(), from, SystemClock.now()).await?;
+    Ok(RestoredBackup { previous_ledger })
 }
 
 /// The path of the generated secret, if this server signs tokens with it.

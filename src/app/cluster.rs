@@ -41,15 +41,15 @@ pub(super) async fn join_cluster(
     };
     // A restarted process is a new node. The dialogues and jobs of its predecessor are taken over as from any dead
     // node.
-    let own: NodeId = services.ids.next_id();
+    let own_id: NodeId = services.ids.next_id();
     let neighbours = Arc::new(Neighbours::new(
-        own,
+        own_id,
         services.ledger.nodes.clone(),
         services.clock.clone(),
     ));
     let owners = open_owner_cache(&config.buffer)?;
-    let held = indexes.held.clone();
-    let own_index = Arc::new(LocalFactIndex::new(held.clone(), services.ledger.facts.clone()));
+    let local_index = indexes.local_index.clone();
+    let own_index = Arc::new(LocalFactIndex::new(local_index.clone(), services.ledger.facts.clone()));
     let nodes = NodeClient::new(
         neighbours.clone(),
         owners.clone(),
@@ -67,12 +67,12 @@ pub(super) async fn join_cluster(
     check_own_url(&nodes, listener, &url).await?;
     let now = services.clock.now();
     let row = LiveNode {
-        id: own,
+        id: own_id,
         url: url.clone(),
         until: now + lease,
     };
     services.ledger.nodes.register_node(&row, now).await?;
-    tracing::info!(node = %own, %url, "joined the other nodes");
+    tracing::info!(node = %own_id, %url, "joined the cluster");
     Ok(Some(ClusterNode {
         membership: Membership {
             neighbours,
@@ -81,7 +81,7 @@ pub(super) async fn join_cluster(
             lease,
             peers,
             owners,
-            index: Some(held),
+            index: Some(local_index),
         },
         nodes,
     }))

@@ -29,13 +29,13 @@ impl DataFolder {
     /// Creates the folder if needed, and locks it.
     pub fn lock_folder(path: &Path) -> anyhow::Result<Self> {
         create_folder(path)?;
-        let at = path.join(LOCK_FILE);
+        let lock_file = path.join(LOCK_FILE);
         let lock = OpenOptions::new()
             .create(true)
             .truncate(false)
             .write(true)
-            .open(&at)
-            .with_context(|| format!("cannot write to the data folder: {}", at.display()))?;
+            .open(&lock_file)
+            .with_context(|| format!("cannot write to the data folder: {}", lock_file.display()))?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => bail!(
@@ -43,7 +43,7 @@ impl DataFolder {
                 path.display()
             ),
             Err(TryLockError::Error(error)) => {
-                return Err(error).with_context(|| format!("cannot lock {}", at.display()));
+                return Err(error).with_context(|| format!("cannot lock {}", lock_file.display()));
             }
         }
         Ok(Self {
@@ -54,15 +54,17 @@ impl DataFolder {
 
     /// Returns the node's id. The id survives restarts, so the node recognises jobs that it leased before a restart.
     pub fn node_id(&self, ids: &IdSource) -> anyhow::Result<NodeId> {
-        let at = self.path.join(NODE_ID_FILE);
-        if let Some(text) = read_if_exists(&at)? {
-            return text
-                .trim()
-                .parse()
-                .with_context(|| format!("{} does not hold a node id; remove it to get a new one", at.display()));
+        let id_file = self.path.join(NODE_ID_FILE);
+        if let Some(text) = read_if_exists(&id_file)? {
+            return text.trim().parse().with_context(|| {
+                format!(
+                    "{} does not hold a node id; remove it to get a new one",
+                    id_file.display()
+                )
+            });
         }
         let id: NodeId = ids.next_id();
-        write_new(&at, &format!("{id}\n"))?;
+        write_new(&id_file, &format!("{id}\n"))?;
         Ok(id)
     }
 }
@@ -75,51 +77,51 @@ pub fn secret_path(data_dir: &Path) -> PathBuf {
 /// Returns the secret of the data folder. Creates the secret if missing. Only the file's owner may read the file.
 pub fn load_or_create_secret(data_dir: &Path) -> anyhow::Result<SecretString> {
     create_folder(data_dir)?;
-    let at = secret_path(data_dir);
+    let secret_file = secret_path(data_dir);
     // If two processes create the secret at once, the second reads the secret of the first.
     for _ in 0..2 {
-        if let Some(text) = read_if_exists(&at)? {
+        if let Some(text) = read_if_exists(&secret_file)? {
             let text = text.trim();
             if text.len() < 32 {
                 bail!(
                     "{} is damaged; remove it to get a new secret (tokens made with it become invalid)",
-                    at.display()
+                    secret_file.display()
                 );
             }
             return Ok(text.into());
         }
         let hex = format!("{:032x}{:032x}", rand::random::<u128>(), rand::random::<u128>());
-        write_new(&at, &format!("{hex}\n"))?;
+        write_new(&secret_file, &format!("{hex}\n"))?;
     }
-    bail!("cannot read {}", at.display())
+    bail!("cannot read {}", secret_file.display())
 }
 
 fn create_folder(path: &Path) -> anyhow::Result<()> {
     owner_only_files::create_folder(path).with_context(|| format!("cannot make the data folder {}", path.display()))
 }
 
-fn read_if_exists(at: &Path) -> anyhow::Result<Option<String>> {
-    match fs::read_to_string(at) {
+fn read_if_exists(path: &Path) -> anyhow::Result<Option<String>> {
+    match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error).with_context(|| format!("cannot read {}", at.display())),
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
     }
 }
 
 /// Writes a file atomically and readable only by its owner. An existing file is left unchanged.
-fn write_new(at: &Path, text: &str) -> anyhow::Result<()> {
-    let folder = at.parent().unwrap_or(Path::new("."));
+fn write_new(path: &Path, text: &str) -> anyhow::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
     let draft = folder.join(format!(".{}-{}", std::process::id(), rand::random::<u64>()));
-    let written = owner_only_files::new_file_options()
+    let result = owner_only_files::new_file_options()
         .open(&draft)
         .and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()))
-        .and_then(|()| match fs::hard_link(&draft, at) {
+        .and_then(|()| match fs::hard_link(&draft, path) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
             _ => Ok(()),
         });
     // A failure here leaves an unreadable stray file, which is harmless.
     let _ = fs::remove_file(&draft);
-    written.with_context(|| format!("cannot write {}", at.display()))
+    result.with_context(|| format!("cannot write {}", path.display()))
 }
 
 #[cfg(test)]

@@ -135,18 +135,18 @@ pub async fn ensure_demo(ledger: &Ledger, ids: &IdSource, now: DateTime<Utc>) ->
         object,
         limits: AuthoredLimits::default(),
     };
-    let mut made = false;
+    let mut is_new = false;
     if ledger.authored.load_world(&scope, &demo.world.id).await?.is_none() {
         let edit = edit("world.put", demo.world.id.to_string());
         ledger.authored.put_world(&scope, &demo.world, None, &edit).await?;
-        made = true;
+        is_new = true;
     }
     // A process that was killed between writing the world and the NPCs leaves an empty world.
-    let one = PageRequest { limit: 1, after: None };
-    if made
+    let first_row = PageRequest { limit: 1, after: None };
+    if is_new
         || ledger
             .authored
-            .list_npcs(&scope, &demo.world.id, &one)
+            .list_npcs(&scope, &demo.world.id, &first_row)
             .await?
             .items
             .is_empty()
@@ -155,9 +155,9 @@ pub async fn ensure_demo(ledger: &Ledger, ids: &IdSource, now: DateTime<Utc>) ->
             let edit = edit("npc.put", format!("{}/{}", npc.world, npc.id));
             ledger.authored.put_npc(&scope, npc, None, &edit).await?;
         }
-        made = true;
+        is_new = true;
     }
-    Ok(made)
+    Ok(is_new)
 }
 
 #[cfg(test)]

@@ -18,19 +18,19 @@ const RESERVED_CONNECTIONS: usize = 16;
 pub fn raise_limit(config: &Config) {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current != maximum {
-        let wanted = Rlimit {
+        let raised_limit = Rlimit {
             current: maximum,
             maximum,
         };
-        if let Err(error) = setrlimit(Resource::Nofile, wanted) {
+        if let Err(error) = setrlimit(Resource::Nofile, raised_limit) {
             tracing::warn!(%error, "the limit on open descriptors cannot be raised");
         }
     }
     let Some(limit) = getrlimit(Resource::Nofile).current else {
         return;
     };
-    let wanted = config.http.max_connections.max(config.socket.max_open);
-    if room_for_connections(limit, reserved_descriptors(config)) < wanted as u64 {
+    let needed_connections = config.http.max_connections.max(config.socket.max_open);
+    if room_for_connections(limit, reserved_descriptors(config)) < needed_connections as u64 {
         tracing::warn!(
             limit,
             max_open = config.socket.max_open,
@@ -49,7 +49,7 @@ pub struct DescriptorRoom {
     /// The connections for which the limit leaves room beside stores and models.
     pub room: u64,
     /// The connections that the settings allow.
-    pub wanted: u64,
+    pub allowed_connections: u64,
 }
 
 /// Returns the room for connections; `None` without a limit.
@@ -59,7 +59,7 @@ pub fn descriptor_room(config: &Config) -> Option<DescriptorRoom> {
     Some(DescriptorRoom {
         limit,
         room: room_for_connections(limit, reserved_descriptors(config)),
-        wanted: config.http.max_connections.max(config.socket.max_open) as u64,
+        allowed_connections: config.http.max_connections.max(config.socket.max_open) as u64,
     })
 }
 
@@ -93,8 +93,8 @@ fn reserved_descriptors(config: &Config) -> u64 {
 /// Returns the descriptors left for connections: at least half of the limit. A sixteenth is subtracted because
 /// connections that were just cut are still open while new connections arrive.
 fn room_for_connections(limit: u64, kept_back: u64) -> u64 {
-    let left = limit.saturating_sub(kept_back).max(limit / 2).min(MAX_CONNECTIONS);
-    left - left / 16
+    let room = limit.saturating_sub(kept_back).max(limit / 2).min(MAX_CONNECTIONS);
+    room - room / 16
 }
 
 #[cfg(test)]

@@ -153,11 +153,11 @@ impl InstrumentedTurns {
 #[async_trait]
 impl TurnStore for InstrumentedTurns {
     async fn commit_turn(&self, scope: &TenantScope, commit: &TurnCommit) -> StoreResult<CommitOutcome> {
-        let begun = self.clock.monotonic_now();
+        let started_at = self.clock.monotonic_now();
         let outcome = self.inner.commit_turn(scope, commit).await?;
         if outcome == CommitOutcome::Committed {
-            let took = self.clock.monotonic_now().saturating_duration_since(begun);
-            self.metrics.count_commit(commit, took.as_secs_f64());
+            let elapsed = self.clock.monotonic_now().saturating_duration_since(started_at);
+            self.metrics.count_commit(commit, elapsed.as_secs_f64());
         }
         Ok(outcome)
     }

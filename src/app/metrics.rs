@@ -51,7 +51,9 @@ fn register_rejections(
     limits: &Arc<RateLimits>,
 ) -> prometheus::Result<()> {
     let writes = services.ledger.maintenance.ledger_metrics().writes_refused.clone();
-    let (sessions, sockets, limits) = (sessions.clone(), sockets.clone(), Arc::clone(limits));
+    let sessions = sessions.clone();
+    let sockets = sockets.clone();
+    let limits = Arc::clone(limits);
     telemetry::register_labelled_metric(
         registry,
         MetricKind::Counter,
@@ -60,63 +62,68 @@ fn register_rejections(
         "resource",
         move || {
             let (dialogue_requests, dialogues) = sessions.refusal_counts();
-            let all = [
+            let refusals = [
                 ("requests", limits.refused_count()),
                 ("dialogue_requests", dialogue_requests),
                 ("dialogues", dialogues),
                 ("sockets", sockets.refused_count()),
                 ("writes", writes.get()),
             ];
-            all.map(|(resource, count)| (resource, count as f64))
+            refusals.map(|(resource, count)| (resource, count as f64))
         },
     )
 }
 
 fn register_connections(registry: &Registry, connections: &ConnectionRegistry) -> prometheus::Result<()> {
-    let of = connections.clone();
+    let source = connections.clone();
     telemetry::register_metric(
         registry,
         MetricKind::Gauge,
         "colloquy_connections_open",
         "TCP connections, sockets included",
-        move || of.open_count() as f64,
+        move || source.open_count() as f64,
     )?;
-    let of = connections.clone();
+    let source = connections.clone();
     telemetry::register_labelled_metric(
         registry,
         MetricKind::Counter,
         "colloquy_connections_ended_total",
         "TCP connections that found no place (refused), or were ended for taking too long or to make room (cut)",
         "how",
-        move || [("refused", of.refused_count() as f64), ("cut", of.cut_count() as f64)],
+        move || {
+            [
+                ("refused", source.refused_count() as f64),
+                ("cut", source.cut_count() as f64),
+            ]
+        },
     )
 }
 
 fn register_actors(registry: &Registry, sessions: &Sessions) -> prometheus::Result<()> {
-    let of = sessions.clone();
+    let source = sessions.clone();
     telemetry::register_labelled_metric(
         registry,
         MetricKind::Gauge,
         "colloquy_actors",
         "Actors in memory on this node",
         "kind",
-        move || of.actor_counts().map(|(kind, count)| (kind, count as f64)),
+        move || source.actor_counts().map(|(kind, count)| (kind, count as f64)),
     )?;
-    let of = sessions.clone();
+    let source = sessions.clone();
     telemetry::register_metric(
         registry,
         MetricKind::Gauge,
         "colloquy_requests_in_flight",
         "Requests to dialogues that wait in a mailbox or are being answered",
-        move || of.in_flight_requests().0 as f64,
+        move || source.in_flight_requests().0 as f64,
     )?;
-    let of = sessions.clone();
+    let source = sessions.clone();
     telemetry::register_metric(
         registry,
         MetricKind::Gauge,
         "colloquy_requests_in_flight_max",
         "As many of them as there may be (actors.max_in_flight); more are refused",
-        move || of.in_flight_requests().1 as f64,
+        move || source.in_flight_requests().1 as f64,
     )
 }
 
@@ -144,8 +151,8 @@ fn register_closed_sockets(registry: &Registry, sockets: &SocketHub) -> promethe
         "Sockets closed by this server, by close code (4430: slow consumers)",
         "code",
         move || {
-            let all = hub.closed_by_code().into_iter();
-            all.map(|(code, count)| (code.to_string(), count as f64))
+            let counts = hub.closed_by_code().into_iter();
+            counts.map(|(code, count)| (code.to_string(), count as f64))
         },
     )
 }

@@ -39,7 +39,7 @@ impl MetricsServer {
             .shutdown_timeout(1)
             .listen(listener)?
             .run();
-        tracing::info!(%address, "metrics are at an address of their own");
+        tracing::info!(%address, "metrics are served at their own address");
         Ok(Some(Self { address, server }))
     }
 

@@ -39,7 +39,7 @@ pub(super) fn build_models(
     clock: Arc<dyn Clock>,
 ) -> anyhow::Result<ModelRouter> {
     let scripted: Arc<dyn Llm> = Arc::new(ScriptedLlm::new().with_words_per_second(demo_pace(config)));
-    let mut made = ModelBuilder {
+    let mut builder = ModelBuilder {
         section: &config.llm,
         http,
         scripted: scripted.clone(),
@@ -49,14 +49,14 @@ pub(super) fn build_models(
     };
     let mut table = RouteTable::with_single_model(&scripted);
     for (task, (_, section)) in Task::ALL.into_iter().zip(config.llm.tasks.named_tasks()) {
-        let first = section.model.as_deref().or(config.llm.model.as_deref());
-        let first = made.build_route(first.unwrap_or(SCRIPTED_MODEL), section)?;
+        let primary = section.model.as_deref().or(config.llm.model.as_deref());
+        let primary = builder.build_route(primary.unwrap_or(SCRIPTED_MODEL), section)?;
         let fallbacks = section
             .fallback
             .iter()
-            .map(|name| made.build_route(name, section))
+            .map(|name| builder.build_route(name, section))
             .collect::<anyhow::Result<_>>()?;
-        table = table.with_chain(task, first, fallbacks);
+        table = table.with_chain(task, primary, fallbacks);
     }
     let telemetry = &config.telemetry;
     let mut meters = ModelMetrics::new(telemetry.tenant_labels, &config.llm.prices).with_known_model(embedder);
@@ -65,7 +65,7 @@ pub(super) fn build_models(
     }
     if let Some(counter) = named_counter(config.llm.tokenizer) {
         for name in config.llm.npc_models.iter().filter(|name| *name != ANY_MODEL) {
-            made.counters.insert(name.clone(), counter);
+            builder.counters.insert(name.clone(), counter);
         }
     }
     let models = ModelRouter::with_metrics(table, model_limits(config), meters, clock)
@@ -73,7 +73,7 @@ pub(super) fn build_models(
         .with_models_of_npcs(&config.llm.npc_models);
     Ok(match &config.llm.tokenizer_file {
         Some(path) => models.with_fallback_counter(load_vocabulary(path)?),
-        None => models.with_counters(made.counters),
+        None => models.with_counters(builder.counters),
     })
 }
 
@@ -103,7 +103,8 @@ const fn named_counter(tokenizer: TokenizerName) -> Option<TokenCounter> {
 }
 
 fn model_limits(config: &Config) -> ModelLimits {
-    let (retry, breaker) = (config.llm.retry, config.llm.breaker);
+    let retry = config.llm.retry;
+    let breaker = config.llm.breaker;
     ModelLimits {
         retries: retry.retries,
         backoff_min: Duration::from_millis(retry.backoff_min_ms),
@@ -218,7 +219,8 @@ pub(super) async fn connect_embedder(
 
 /// Returns the options of the configured endpoint; `None` selects the offline embedder.
 fn embedder_options(section: &EmbedderSection) -> Option<OpenAiEmbedderOptions> {
-    let (base_url, model) = (section.base_url.clone()?, section.model.clone()?);
+    let base_url = section.base_url.clone()?;
+    let model = section.model.clone()?;
     Some(OpenAiEmbedderOptions {
         endpoint: Endpoint {
             base_url,

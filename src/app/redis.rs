@@ -25,7 +25,9 @@ pub(super) async fn open_buffers(section: &BufferSection, ttl: Duration) -> anyh
     let buffers = RedisBuffers::new(&options(section), ttl).context("cannot use buffer.url")?;
     match buffers.ping().await {
         Ok(()) => {}
-        Err(error @ StoreError::Unavailable(_)) => tracing::warn!(%error, "buffers are read from the ledger for now"),
+        Err(error @ StoreError::Unavailable(_)) => {
+            tracing::warn!(%error, "the buffer store is unavailable; buffers are read from the ledger");
+        }
         Err(error) => return Err(error).context("cannot use buffer.url"),
     }
     Ok(Arc::new(buffers))

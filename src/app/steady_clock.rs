@@ -47,23 +47,21 @@ impl SteadyClock {
 
 impl Clock for SteadyClock {
     fn now(&self) -> DateTime<Utc> {
-        let (wall, now) = (self.machine.now(), self.machine.monotonic_now());
+        let wall = self.machine.now();
+        let now = self.machine.monotonic_now();
         let mut state = self.state.lock();
-        let passed = now.saturating_duration_since(state.read_at);
-        let expected = state.time + TimeDelta::from_std(passed).unwrap_or_default();
+        let elapsed = now.saturating_duration_since(state.read_at);
+        let expected = state.time + TimeDelta::from_std(elapsed).unwrap_or_default();
         if (wall - expected).abs() > MAX_STEP {
             let jumped_at = *state.jumped_at.get_or_insert_with(|| {
                 let off_s = (wall - expected).num_seconds();
-                tracing::error!(
-                    off_s,
-                    "the clock of the machine jumped; time goes on as before for ten minutes"
-                );
+                tracing::error!(off_s, "the machine's clock jumped; the jump is ignored for ten minutes");
                 now
             });
             if now.saturating_duration_since(jumped_at) < CONFIRM_AFTER {
                 return expected;
             }
-            tracing::warn!("the clock of the machine counts again; nothing is deleted by its age for a day");
+            tracing::warn!("the machine's clock is accepted again; deletion by age pauses for a day");
             state.confirmed_at = Some(now);
         }
         (state.time, state.read_at, state.jumped_at) = (wall, now, None);
@@ -76,7 +74,7 @@ impl Clock for SteadyClock {
 
     fn is_settled(&self) -> bool {
         let state = self.state.lock();
-        let is_long_ago = |at| self.machine.monotonic_now().saturating_duration_since(at) >= SETTLE_AFTER;
+        let is_long_ago = |moment| self.machine.monotonic_now().saturating_duration_since(moment) >= SETTLE_AFTER;
         state.jumped_at.is_none() && state.confirmed_at.is_none_or(is_long_ago)
     }
 }
@@ -93,8 +91,8 @@ mod tests {
             let mut both = self.0.lock();
             *both = (both.0 + time, both.1 + time);
         }
-        fn jump(&self, by: TimeDelta) {
-            self.0.lock().0 += by;
+        fn jump(&self, delta: TimeDelta) {
+            self.0.lock().0 += delta;
         }
     }
 

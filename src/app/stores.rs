@@ -28,7 +28,7 @@ const MIB: u64 = 1024 * 1024;
 /// The parts of the fact index.
 pub(super) struct FactIndexes {
     /// The part in this process: the whole index, or only the word counts if the points are remote.
-    pub held: Arc<dyn FactIndex>,
+    pub local_index: Arc<dyn FactIndex>,
     /// The remote store of the points, if any.
     elsewhere: Option<Arc<dyn FactIndex>>,
 }
@@ -39,25 +39,25 @@ impl FactIndexes {
         self,
         wrap: impl FnOnce(Arc<dyn FactIndex>) -> Result<Arc<dyn FactIndex>, E>,
     ) -> Result<Self, E> {
-        let Self { held, elsewhere } = self;
+        let Self { local_index, elsewhere } = self;
         Ok(match elsewhere {
             Some(points) => Self {
-                held,
+                local_index,
                 elsewhere: Some(wrap(points)?),
             },
             None => Self {
-                held: wrap(held)?,
+                local_index: wrap(local_index)?,
                 elsewhere: None,
             },
         })
     }
 
-    /// Returns one index over both parts. `held` is the part in this process, or a wrapper that also notifies other
-    /// nodes.
-    pub(super) fn with_held_index(&self, held: Arc<dyn FactIndex>) -> Arc<dyn FactIndex> {
+    /// Returns one index over both parts. `local_index` is the part in this process, or a wrapper that also notifies
+    /// other nodes.
+    pub(super) fn with_held_index(&self, local_index: Arc<dyn FactIndex>) -> Arc<dyn FactIndex> {
         match &self.elsewhere {
-            Some(points) => Arc::new(CountedFactIndex::new(points.clone(), held)),
-            None => held,
+            Some(points) => Arc::new(CountedFactIndex::new(points.clone(), local_index)),
+            None => local_index,
         }
     }
 }
@@ -91,7 +91,7 @@ pub(super) async fn open_stores(
         settings: Arc::new(config.dialogue_settings()),
         ledger,
         buffers,
-        index: indexes.with_held_index(indexes.held.clone()),
+        index: indexes.with_held_index(indexes.local_index.clone()),
         embedder,
         models: Arc::new(models),
         prompts: Arc::new(prompts),
@@ -127,12 +127,12 @@ fn open_indexes(
     if !section.is_embedded() {
         let index = qdrant::open_index(section, embedding_model, dimensions)?;
         return Ok(FactIndexes {
-            held: Arc::new(InProcessFactIndex::new_term_counter(points, memory)),
+            local_index: Arc::new(InProcessFactIndex::new_term_counter(points, memory)),
             elsewhere: Some(Arc::new(index)),
         });
     }
     Ok(FactIndexes {
-        held: Arc::new(InProcessFactIndex::new(points, memory)),
+        local_index: Arc::new(InProcessFactIndex::new(points, memory)),
         elsewhere: None,
     })
 }

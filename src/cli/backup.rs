@@ -26,11 +26,11 @@ pub(super) struct RestoreArgs {
 }
 
 pub(super) fn run_backup(args: &BackupArgs, config: &Config) -> anyhow::Result<()> {
-    let shown = args.file.display();
+    let path = args.file.display();
     let bytes = block_on(backup::back_up_ledger(config, &args.file, args.overwrite))
-        .with_context(|| format!("cannot back up {} to {shown}", config.ledger_name()))?;
+        .with_context(|| format!("cannot back up {} to {path}", config.ledger_name()))?;
     println!(
-        "wrote {shown}: {bytes} bytes, all that {} had at one moment",
+        "wrote {path}: {bytes} bytes, all that {} had at one moment",
         config.ledger_name()
     );
     if let Some(secret) = backup::secret_to_back_up(config) {
@@ -45,18 +45,19 @@ pub(super) fn run_backup(args: &BackupArgs, config: &Config) -> anyhow::Result<(
 }
 
 pub(super) fn run_restore(args: &RestoreArgs, config: &Config) -> anyhow::Result<()> {
-    let shown = args.file.display();
-    let RestoredBackup { kept } = block_on(backup::restore_ledger(config, &args.file)).with_context(|| {
-        format!(
-            "cannot restore {} from {shown}; nothing was changed",
-            config.ledger_name()
-        )
-    })?;
-    println!("{} is what {shown} has", config.ledger_name());
-    if let Some(kept) = kept {
+    let path = args.file.display();
+    let RestoredBackup { previous_ledger } =
+        block_on(backup::restore_ledger(config, &args.file)).with_context(|| {
+            format!(
+                "cannot restore {} from {path}; nothing was changed",
+                config.ledger_name()
+            )
+        })?;
+    println!("{} is what {path} has", config.ledger_name());
+    if let Some(previous_ledger) = previous_ledger {
         println!(
             "what it was before is kept as {}; remove it when it is not needed",
-            kept.display()
+            previous_ledger.display()
         );
     }
     if let Some(secret) = backup::secret_to_back_up(config) {

@@ -49,14 +49,14 @@ pub(super) fn run(args: &ChatArgs, config: &Config) -> anyhow::Result<()> {
         };
         let socket = ChatSocket::open_socket(&base, &token).await?;
         let mut chat = ChatClient::open_session(args, socket, RestClient::new(base, backend)?).await?;
-        let ended = chat.run_conversation().await;
-        match &ended {
-            Ok(()) if !chat.leaving => return ended,
+        let result = chat.run_conversation().await;
+        match &result {
+            Ok(()) if !chat.leaving => return result,
             Ok(()) => {}
             Err(error) => eprintln!("colloquy: {error:#}"),
         }
         // A read of the input cannot be cancelled, and the runtime would wait for the read.
-        std::process::exit(i32::from(ended.is_err()))
+        std::process::exit(i32::from(result.is_err()))
     })
 }
 

@@ -65,9 +65,9 @@ mod tests {
             (dir.path().to_owned(), "there is no file"),
             (broken, "no tokenizer.json"),
         ] {
-            let told = check(&path);
+            let message = check(&path);
             for part in ["llm.tokenizer_file", &path.display().to_string(), why] {
-                assert!(told.contains(part), "{part}: {told}");
+                assert!(message.contains(part), "{part}: {message}");
             }
         }
     }

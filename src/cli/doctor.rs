@@ -123,11 +123,11 @@ async fn examine_models(config: &Config, args: &DoctorArgs, limit: Duration) -> 
                 .advise("Set llm.preset, llm.model and llm.api_key for a language model."),
         );
     }
-    let asked: Vec<&ModelSubject<'_>> = subjects
+    let probed_subjects: Vec<&ModelSubject<'_>> = subjects
         .iter()
         .filter(|subject| subject.name != SCRIPTED_MODEL)
         .collect();
-    if asked.is_empty() {
+    if probed_subjects.is_empty() {
         return Ok(checks);
     }
     let questions = Questions::read()?;
@@ -145,7 +145,7 @@ async fn examine_models(config: &Config, args: &DoctorArgs, limit: Duration) -> 
         limit,
         with_long_prompt: !args.quick,
     };
-    for subject in asked {
+    for subject in probed_subjects {
         checks.extend(check_key(subject));
         checks.extend(probe.ask_model(subject).await);
     }
@@ -170,12 +170,12 @@ fn subjects_of(config: &Config) -> Vec<ModelSubject<'_>> {
     let llm = &config.llm;
     let mut subjects: Vec<ModelSubject<'_>> = Vec::new();
     for (task, (_, section)) in Task::ALL.into_iter().zip(llm.tasks.named_tasks()) {
-        let first = section.model.as_deref().or(llm.model.as_deref());
-        let first = (first.unwrap_or(SCRIPTED_MODEL), Some(task));
+        let primary = section.model.as_deref().or(llm.model.as_deref());
+        let primary = (primary.unwrap_or(SCRIPTED_MODEL), Some(task));
         let fallbacks = section.fallback.iter().map(|name| (name.as_str(), None));
-        for (name, task) in std::iter::once(first).chain(fallbacks) {
-            match subjects.iter_mut().find(|known| known.name == name) {
-                Some(known) => known.tasks.extend(task),
+        for (name, task) in std::iter::once(primary).chain(fallbacks) {
+            match subjects.iter_mut().find(|existing| existing.name == name) {
+                Some(existing) => existing.tasks.extend(task),
                 None => subjects.push(ModelSubject {
                     name,
                     tasks: task.into_iter().collect(),
@@ -210,11 +210,11 @@ mod tests {
             ("COLLOQUY__LLM__TASKS__REPLY__FALLBACK", "local:small,scripted"),
         ]);
         let subjects = subjects_of(&config);
-        let found: Vec<_> = subjects
+        let task_counts: Vec<_> = subjects
             .iter()
             .map(|subject| (subject.name, subject.tasks.len()))
             .collect();
-        assert_eq!(found, [("large", 5), ("local:small", 1), ("scripted", 0)]);
+        assert_eq!(task_counts, [("large", 5), ("local:small", 1), ("scripted", 0)]);
         assert_eq!(subjects[1].resolved.section(), "llm.endpoints.local");
         let missing = check_key(&subjects[0]).unwrap();
         assert!(missing.advice.contains("COLLOQUY__LLM__API_KEY"), "{missing}");

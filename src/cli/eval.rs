@@ -55,14 +55,14 @@ const SHIPPED_SET: &str = include_str!("../../config/eval/memories.jsonl");
 const SHIPPED_NAME: &str = "config/eval/memories.jsonl";
 
 pub(super) fn run(args: &EvalArgs, sources: &ConfigSources) -> anyhow::Result<()> {
-    let configured = |over: Option<&PathBuf>| -> anyhow::Result<Config> {
+    let configured = |override_file: Option<&PathBuf>| -> anyhow::Result<Config> {
         let mut sources = sources.clone();
-        sources.override_file = over.cloned();
+        sources.override_file = override_file.cloned();
         Ok(Config::load(&sources)?)
     };
-    let first = configured(args.settings.as_ref())?;
-    let second = args.against.as_ref().map(|path| configured(Some(path))).transpose()?;
-    telemetry::start_logging(&first.telemetry.log, first.telemetry.format)?;
+    let first_config = configured(args.settings.as_ref())?;
+    let second_config = args.against.as_ref().map(|path| configured(Some(path))).transpose()?;
+    telemetry::start_logging(&first_config.telemetry.log, first_config.telemetry.format)?;
     let (name, set) = match &args.set {
         Some(path) => (path.display().to_string(), eval_set::read_set(path)?),
         None => (
@@ -72,18 +72,18 @@ pub(super) fn run(args: &EvalArgs, sources: &ConfigSources) -> anyhow::Result<()
     };
     let k = usize::from(args.k);
     let report = block_on(async {
-        let (settings, asked) = run_trial(&set, &first, args.settings.as_deref(), k, true).await?;
-        let other = match &second {
+        let (settings, outcomes) = run_trial(&set, &first_config, args.settings.as_deref(), k, true).await?;
+        let comparison = match &second_config {
             Some(config) => Some(run_trial(&set, config, args.against.as_deref(), k, false).await?),
             None => None,
         };
-        let against = other.as_ref().map(|(settings, asked)| EvalRun {
+        let against = comparison.as_ref().map(|(settings, outcomes)| EvalRun {
             settings: settings.clone(),
-            asked,
+            outcomes,
         });
         let run = EvalRun {
             settings,
-            asked: &asked,
+            outcomes: &outcomes,
         };
         anyhow::Ok(EvalReport::from_runs(name, &set, k, run, against))
     })?;
@@ -119,8 +119,8 @@ async fn run_trial(
         weights: recall.weights_for(None),
         recency_lambda_per_day: recall.recency_lambda_per_day,
     };
-    let asked = trial.run_set(set, k, factors).await?;
-    Ok((settings, asked))
+    let outcomes = trial.run_set(set, k, factors).await?;
+    Ok((settings, outcomes))
 }
 
 #[cfg(test)]
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn shipped_eval_set_is_large_and_half_korean() {
         let set = eval_set::parse_set(SHIPPED_SET).unwrap();
-        let of = |language: &str, rows: &[&str]| rows.iter().filter(|row| **row == language).count();
+        let count_rows = |language: &str, rows: &[&str]| rows.iter().filter(|row| **row == language).count();
         let facts: Vec<&str> = set.facts.iter().map(|fact| fact.language.as_str()).collect();
         let questions: Vec<&str> = set
             .questions
@@ -142,8 +142,8 @@ mod tests {
             .collect();
         for rows in [&facts, &questions] {
             assert!(rows.len() >= 240, "{}", rows.len());
-            assert_eq!(of("en", rows), of("ko", rows));
-            assert_eq!(of("en", rows) * 2, rows.len());
+            assert_eq!(count_rows("en", rows), count_rows("ko", rows));
+            assert_eq!(count_rows("en", rows) * 2, rows.len());
         }
         let mut per_memory: BTreeMap<&str, usize> = BTreeMap::new();
         for fact in &set.facts {
@@ -165,7 +165,7 @@ mod tests {
                 *tags.entry(tag).or_default() += 1;
             }
         }
-        for (class, least) in [
+        for (class, min_count) in [
             ("near_miss", 40),
             ("changed", 20),
             ("alias", 20),
@@ -179,17 +179,17 @@ mod tests {
             ("several", 8),
         ] {
             assert!(
-                tags.get(class).is_some_and(|count| *count >= least),
+                tags.get(class).is_some_and(|count| *count >= min_count),
                 "{class}: {tags:?}"
             );
         }
-        let said: BTreeSet<&str> = set.facts.iter().map(|fact| fact.content.as_str()).collect();
-        assert_eq!(said.len(), set.facts.len());
-        let asked: BTreeSet<(&str, &str)> = set
+        let contents: BTreeSet<&str> = set.facts.iter().map(|fact| fact.content.as_str()).collect();
+        assert_eq!(contents.len(), set.facts.len());
+        let texts: BTreeSet<(&str, &str)> = set
             .questions
             .iter()
             .map(|question| (question.memory.as_str(), question.text.as_str()))
             .collect();
-        assert_eq!(asked.len(), set.questions.len());
+        assert_eq!(texts.len(), set.questions.len());
     }
 }

@@ -45,8 +45,8 @@ pub(super) fn run(args: &HealthArgs, config: &Config) -> anyhow::Result<()> {
         if status.is_success() {
             return Ok(());
         }
-        let said = answer.text().await.unwrap_or_default();
-        bail!("{url} answers {status}: {}", said.chars().take(300).collect::<String>());
+        let body = answer.text().await.unwrap_or_default();
+        bail!("{url} answers {status}: {}", body.chars().take(300).collect::<String>());
     })
 }
 

@@ -59,7 +59,8 @@ async fn reindex_tenants(args: &ReindexArgs, services: &Services) -> anyhow::Res
     } else if index.prepare_index(false).await? == PrepareOutcome::Empty {
         bail!("the index is not in use yet: a server fills it, or `colloquy reindex`");
     }
-    let (mut waiting, mut drifted) = (0, 0);
+    let mut waiting = 0;
+    let mut drifted = 0;
     for tenant in tenants {
         let scope = TenantScope::new(tenant.id.clone());
         if args.embed {
@@ -124,18 +125,18 @@ fn describe_drift(drift: &IndexDrift, only_check: bool) -> String {
 
 /// Returns text such as `valid facts: 12 (10 by e5@384, in use; 2 by older@1024)`.
 fn describe_embeddings(facts: &[EmbeddingModelCount]) -> String {
-    let all: u64 = facts.iter().map(|row| row.facts).sum();
-    if all == 0 {
+    let fact_count: u64 = facts.iter().map(|row| row.facts).sum();
+    if fact_count == 0 {
         return "valid facts: 0".to_owned();
     }
-    let by: Vec<String> = facts
+    let by_model: Vec<String> = facts
         .iter()
         .map(|row| {
             let model = row.model.as_deref().unwrap_or("no model");
             format!("{} by {model}{}", row.facts, if row.current { ", in use" } else { "" })
         })
         .collect();
-    format!("valid facts: {all} ({})", by.join("; "))
+    format!("valid facts: {fact_count} ({})", by_model.join("; "))
 }
 
 #[cfg(test)]
@@ -144,15 +145,15 @@ mod tests {
 
     #[test]
     fn reindex_count_names_each_model() {
-        let by = |model: Option<&str>, current, facts| EmbeddingModelCount {
+        let count_of = |model: Option<&str>, current, facts| EmbeddingModelCount {
             model: model.map(str::to_owned),
             current,
             facts,
         };
         let facts = [
-            by(None, false, 1),
-            by(Some("e5@384"), true, 10),
-            by(Some("old@8"), false, 2),
+            count_of(None, false, 1),
+            count_of(Some("e5@384"), true, 10),
+            count_of(Some("old@8"), false, 2),
         ];
         assert_eq!(
             describe_embeddings(&facts),

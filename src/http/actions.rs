@@ -60,9 +60,7 @@ pub struct ActionView {
 impl ActionView {
     pub fn new(action: Action, now: DateTime<Utc>) -> Self {
         let status = action.status(now);
-        let Action {
-            request: asked, answer, ..
-        } = action;
+        let Action { request, answer, .. } = action;
         let text_of = |kind| {
             let answer = answer.as_ref().filter(|answer| answer.kind == kind)?;
             Some(answer.text.clone()).filter(|text| !text.is_empty())
@@ -72,17 +70,17 @@ impl ActionView {
             result: text_of(AnswerKind::Done),
             reason: text_of(AnswerKind::Refused),
             answered_at: answer.map(|answer| answer.answered_at),
-            id: asked.id,
-            world_id: asked.world,
-            dialogue_id: asked.dialogue,
-            turn_id: asked.turn,
-            turn: asked.number,
-            npc_id: asked.npc,
-            player_id: asked.player,
-            name: asked.name,
-            arguments: asked.arguments,
-            requested_at: asked.requested_at,
-            expires_at: asked.expires_at,
+            id: request.id,
+            world_id: request.world,
+            dialogue_id: request.dialogue,
+            turn_id: request.turn,
+            turn: request.number,
+            npc_id: request.npc,
+            player_id: request.player,
+            name: request.name,
+            arguments: request.arguments,
+            requested_at: request.requested_at,
+            expires_at: request.expires_at,
         }
     }
 }
@@ -126,10 +124,11 @@ pub async fn list_actions(
         after,
     } = query.0;
     let page = pagination::parse_page::<ActionId>(&state, limit, after)?;
-    let (store, now) = (&state.services.ledger.actions, state.services.clock.now());
+    let store = &state.services.ledger.actions;
+    let now = state.services.clock.now();
     let filter = ActionFilter { status, dialogue };
-    let found = store.list_actions(&caller.scope, &world.id, filter, &page, now).await?;
-    Ok(HttpResponse::Ok().json(Items::from_page(found, |action| ActionView::new(action, now))))
+    let actions = store.list_actions(&caller.scope, &world.id, filter, &page, now).await?;
+    Ok(HttpResponse::Ok().json(Items::from_page(actions, |action| ActionView::new(action, now))))
 }
 
 /// Returns an action.
@@ -244,16 +243,16 @@ async fn answer_action(
 
 /// Refuses an answer to an action that is not open, unless it is the answer that the action has.
 fn check_repeat(action: &Action, kind: AnswerKind, now: DateTime<Utc>) -> Result<(), Problem> {
-    let (code, why) = match (action.status(now), &action.answer) {
+    let (code, detail) = match (action.status(now), &action.answer) {
         (ActionStatus::Undone, _) => (Code::ActionUndone, "the turn that asked for the action was taken back"),
         (_, Some(answer)) if answer.kind == kind => return Ok(()),
         (_, Some(_)) => (Code::ActionAnswered, "the action has another answer"),
         (_, None) => (Code::ActionExpired, "the time for an answer is over"),
     };
-    Err(Problem::new(code, why))
+    Err(Problem::new(code, detail))
 }
 
 async fn find_action(state: &AppState, caller: &Authorized<Author>, id: ActionId) -> Result<Action, Problem> {
-    let found = state.services.ledger.actions.load_action(&caller.scope, id).await?;
-    found.ok_or_else(|| Problem::not_found("action"))
+    let action = state.services.ledger.actions.load_action(&caller.scope, id).await?;
+    action.ok_or_else(|| Problem::not_found("action"))
 }

@@ -22,9 +22,13 @@ pub fn document() -> &'static Value {
 
 fn build_document() -> Value {
     let mut schemas = Map::new();
-    let mut all = Map::new();
-    let sent = add_messages(messages::message_schemas(), &mut all, &mut schemas);
-    let received = add_messages(events::event_schemas(), &mut all, &mut schemas);
+    let mut messages = Map::new();
+    let client_messages = add_messages(messages::message_schemas(), &mut messages, &mut schemas);
+    let server_messages = add_messages(events::event_schemas(), &mut messages, &mut schemas);
+    let references: Map<String, Value> = messages
+        .keys()
+        .map(|name| (name.clone(), json!({"$ref": format!("#/components/messages/{name}")})))
+        .collect();
     let codes: Vec<&str> = Code::ALL.iter().map(|code| code.as_str()).collect();
     json!({
         "asyncapi": "3.0.0",
@@ -43,7 +47,7 @@ fn build_document() -> Value {
             "socket": {
                 "address": "/v1/ws",
                 "description": "Authorised by the Authorization header, by `?ticket=`, or by the subprotocols `colloquy.v1, bearer.<jwt>`.",
-                "messages": all.keys().map(|name| (name.clone(), json!({"$ref": format!("#/components/messages/{name}")}))).collect::<Map<_, _>>(),
+                "messages": references,
                 "bindings": {"ws": {"method": "GET", "query": {"type": "object", "properties": {
                     "ticket": {"type": "string"},
                     "coalesce_ms": {"type": "integer", "minimum": 0, "maximum": 1000}
@@ -51,17 +55,19 @@ fn build_document() -> Value {
             }
         },
         "operations": {
-            "receive": {"action": "receive", "channel": {"$ref": "#/channels/socket"}, "summary": "What clients send", "messages": sent},
-            "send": {"action": "send", "channel": {"$ref": "#/channels/socket"}, "summary": "What the server sends", "messages": received}
+            "receive": {"action": "receive", "channel": {"$ref": "#/channels/socket"}, "summary": "What clients send",
+                "messages": client_messages},
+            "send": {"action": "send", "channel": {"$ref": "#/channels/socket"}, "summary": "What the server sends",
+                "messages": server_messages}
         },
-        "components": {"messages": all, "schemas": schemas}
+        "components": {"messages": messages, "schemas": schemas}
     })
 }
 
 /// Adds messages and their schemas; returns references to the messages.
 fn add_messages(
     described: Vec<MessageSchema>,
-    all: &mut Map<String, Value>,
+    messages: &mut Map<String, Value>,
     schemas: &mut Map<String, Value>,
 ) -> Vec<Value> {
     described
@@ -69,7 +75,7 @@ fn add_messages(
         .map(|message| {
             let name = message.kind.replace('.', "_");
             schemas.extend(message.components);
-            all.insert(
+            messages.insert(
                 name.clone(),
                 json!({
                     "name": message.kind,

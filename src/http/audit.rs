@@ -26,6 +26,6 @@ pub async fn list_audit(
 ) -> Result<HttpResponse, Problem> {
     let page = pagination::parse_page::<AuditId>(&state, query.0.limit, query.0.after)?;
     let audit = &state.services.ledger.audit;
-    let found = audit.list_audit_rows(&caller.scope, &page).await?;
-    Ok(HttpResponse::Ok().json(Items::from(found)))
+    let rows = audit.list_audit_rows(&caller.scope, &page).await?;
+    Ok(HttpResponse::Ok().json(Items::from(rows)))
 }

@@ -13,7 +13,7 @@ use colloquy_memory::turn::Turn;
 pub async fn await_turn(accepted: AcceptedLine) -> Result<Arc<Turn>, Problem> {
     match accepted {
         AcceptedLine::Repeated(turn) => Ok(turn),
-        AcceptedLine::Turn { done } => completed_turn(done.await),
+        AcceptedLine::Turn { done: turn_receiver } => completed_turn(turn_receiver.await),
     }
 }
 

@@ -68,7 +68,7 @@ impl BacklogMetrics {
     pub async fn refresh_gauges(&self, ledger: &dyn Maintenance, clock: &dyn Clock) {
         let mut read_at = self.read_at.lock().await;
         let now = clock.monotonic_now();
-        if read_at.is_some_and(|at| now.saturating_duration_since(at) < BACKLOG_TTL) {
+        if read_at.is_some_and(|last_read_at| now.saturating_duration_since(last_read_at) < BACKLOG_TTL) {
             return;
         }
         match timeout(BACKLOG_READ_TIMEOUT, ledger.load_backlog()).await {
@@ -77,7 +77,7 @@ impl BacklogMetrics {
                 self.set_gauges(&backlog);
             }
             Ok(Err(error)) => {
-                tracing::debug!(%error, "the queues could not be read for a scrape");
+                tracing::debug!(%error, "the queue lengths could not be read for the metrics");
                 self.reset_gauges();
             }
             Err(_elapsed) => self.reset_gauges(),
@@ -86,13 +86,17 @@ impl BacklogMetrics {
 
     #[expect(clippy::cast_precision_loss, reason = "counts of rows stay below 2^53")]
     fn set_gauges(&self, backlog: &Backlog) {
-        let none: [&str; 0] = [];
-        self.outbox.with_label_values(&none).set(backlog.outbox.count as f64);
-        self.outbox_age.with_label_values(&none).set(backlog.outbox.oldest_s);
+        let no_labels: [&str; 0] = [];
+        self.outbox
+            .with_label_values(&no_labels)
+            .set(backlog.outbox.count as f64);
+        self.outbox_age
+            .with_label_values(&no_labels)
+            .set(backlog.outbox.oldest_s);
         for kind in JobKind::ALL {
-            let queue = backlog.pending.iter().find(|(of, _)| *of == kind);
+            let queue = backlog.pending.iter().find(|(queue_kind, _)| *queue_kind == kind);
             let queue = queue.map(|(_, queue)| *queue).unwrap_or_default();
-            let dead = backlog.dead.iter().find(|(of, _)| *of == kind);
+            let dead = backlog.dead.iter().find(|(queue_kind, _)| *queue_kind == kind);
             let kind = [kind.as_str()];
             self.pending.with_label_values(&kind).set(queue.count as f64);
             self.pending_age.with_label_values(&kind).set(queue.oldest_s);

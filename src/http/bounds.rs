@@ -23,18 +23,18 @@ use colloquy_ports::StoreResult;
 pub async fn check_world_bounds(
     state: &AppState,
     request: &HttpRequest,
-    who: &Principal,
+    principal: &Principal,
     keeps_to_world: bool,
 ) -> Result<(), Problem> {
-    let (Some(own), Role::Backend | Role::Viewer) = (&who.world, who.role) else {
+    let (Some(bound_world), Role::Backend | Role::Viewer) = (&principal.world, principal.role) else {
         return Ok(());
     };
-    for what in WORLD_PARAMS {
-        let Some(name) = request.match_info().get(what) else {
+    for param in WORLD_PARAMS {
+        let Some(name) = request.match_info().get(param) else {
             continue;
         };
-        return match world_of(state, who, what, name).await? {
-            Some(world) if world != *own => Err(Problem::not_found(what)),
+        return match world_of(state, principal, param, name).await? {
+            Some(world) if world != *bound_world => Err(Problem::not_found(param)),
             // The handler answers for missing objects.
             _ => Ok(()),
         };
@@ -51,9 +51,10 @@ pub async fn check_world_bounds(
 /// Path parameters that determine the world, the most specific first.
 const WORLD_PARAMS: [&str; 6] = ["world", "session", "conversation", "fact", "action", "job"];
 
-async fn world_of(state: &AppState, who: &Principal, what: &str, name: &str) -> StoreResult<Option<WorldId>> {
-    let (ledger, scope) = (&state.services.ledger, who.scope());
-    Ok(match what {
+async fn world_of(state: &AppState, principal: &Principal, param: &str, name: &str) -> StoreResult<Option<WorldId>> {
+    let ledger = &state.services.ledger;
+    let scope = principal.scope();
+    Ok(match param {
         "world" => name.parse().ok(),
         "session" | "conversation" => match name.parse() {
             Ok(id) => ledger

@@ -149,18 +149,18 @@ pub async fn put_chat_models(
     request: HttpRequest,
     body: Body<ChatModelsBody>,
 ) -> Result<HttpResponse, Problem> {
-    let wanted = IfMatch::from_put_request(&request)?;
+    let if_match = IfMatch::from_put_request(&request)?;
     let models: Vec<ChatModel> = body.value.models.into_iter().map(ChatModel::from).collect();
     check_chat_models(&state, &caller, &models).await?;
     run_uncancelled(async move {
         let store = &state.services.ledger.authored;
-        if wanted == IfMatch::MustExist && store.load_chat_models(&caller.scope).await?.version == 0 {
+        if if_match == IfMatch::MustExist && store.load_chat_models(&caller.scope).await?.version == 0 {
             return Err(etag::version_mismatch_error(0));
         }
         let edit = caller.new_edit(&state, "chat_models.put", caller.scope.tenant());
-        let version = wanted.expected_version();
+        let version = if_match.expected_version();
         let outcome = store.put_chat_models(&caller.scope, &models, version, &edit).await?;
-        let created = etag::created_by_put(outcome, wanted, "tenant")?;
+        let created = etag::created_by_put(outcome, if_match, "tenant")?;
         let stored = store.load_chat_models(&caller.scope).await?;
         let view = ChatModelsView::new(stored.models);
         Ok(etag::respond_stored(created, "/v1/chat-models", stored.version, &view))
@@ -171,9 +171,9 @@ pub async fn put_chat_models(
 /// Refuses names that could never answer.
 async fn check_chat_models(state: &AppState, caller: &Authorized<Author>, models: &[ChatModel]) -> Result<(), Problem> {
     let mut errors: Vec<FieldError> = Vec::new();
-    let mut refuse = |at: usize, field: &str, detail: String| {
+    let mut refuse = |index: usize, field: &str, detail: String| {
         errors.push(FieldError {
-            param: format!("models[{at}].{field}"),
+            param: format!("models[{index}].{field}"),
             detail,
         });
     };
@@ -185,21 +185,21 @@ async fn check_chat_models(state: &AppState, caller: &Authorized<Author>, models
         };
         refuse(fault.index, field, fault.problem.to_owned());
     }
-    for (at, model) in models.iter().enumerate() {
+    for (index, model) in models.iter().enumerate() {
         if let Some(upstream) = &model.upstream
             && !state.services.models.is_model_allowed(upstream)
         {
             let detail = "is not one that the operator lets NPCs name";
-            refuse(at, "upstream", detail.to_owned());
+            refuse(index, "upstream", detail.to_owned());
         }
         if let Err(problem) = worlds::check_models(state, &model.settings) {
             let field = problem.param.as_deref().unwrap_or("settings.models");
-            refuse(at, field, "is not one that the operator lets NPCs name".to_owned());
+            refuse(index, field, "is not one that the operator lets NPCs name".to_owned());
         }
         if let (Some(world), Some(npc), false) = (&model.world, &model.npc, model.proxy) {
             let authored = &state.services.ledger.authored;
             if authored.load_npc(&caller.scope, world, npc).await?.is_none() {
-                refuse(at, "npc_id", format!("there is no NPC `{npc}` in a world `{world}`"));
+                refuse(index, "npc_id", format!("there is no NPC `{npc}` in a world `{world}`"));
             }
         }
     }

@@ -54,7 +54,12 @@ fn method_of_verb_problem(request: &ServiceRequest) -> Option<Problem> {
     let path = request.path();
     // A POST is for a verb, as no route of an object offers POST.
     let is_of_object = !matches!(*request.method(), Method::HEAD | Method::POST);
-    if !is_of_object || !path.rsplit('/').next().is_some_and(|last| last.contains(':')) {
+    if !is_of_object
+        || !path
+            .rsplit('/')
+            .next()
+            .is_some_and(|last_segment| last_segment.contains(':'))
+    {
         return None;
     }
     let methods = openapi::methods_of(path)?;
@@ -76,7 +81,7 @@ pub async fn with_request_context<B: MessageBody + 'static>(
     let in_reserve = connection.is_some_and(|connection| connection.is_in_reserve());
 
     // Errors of handlers are already responses here. An `Err` comes from a middleware and no longer has its request.
-    let called = if in_reserve && !may_use_reserve(&request).await {
+    let result = if in_reserve && !may_use_reserve(&request).await {
         let full = Problem::new(Code::Overloaded, "this server has as many connections as it can have");
         Ok(request.error_response(full))
     } else if let Some(problem) = method_of_verb_problem(&request) {
@@ -84,7 +89,7 @@ pub async fn with_request_context<B: MessageBody + 'static>(
     } else {
         next.call(request).await.map(ServiceResponse::map_into_boxed_body)
     };
-    let mut response = match called {
+    let mut response = match result {
         Ok(response) => match nodes::forward_if_remote(&response, &id).await {
             Some(answer) => {
                 let (request, _) = response.into_parts();
@@ -108,11 +113,17 @@ pub async fn with_request_context<B: MessageBody + 'static>(
     if matches!(response.response().body().size(), BodySize::Stream) {
         // A stream counts as a running request, and its connection is not idle, even while no bytes come.
         let under_way = response.request().extensions_mut().remove::<RequestInFlight>();
-        let held = (answering, under_way);
-        response = response.map_body(|_, body| StreamedBody { body, _held: held }.boxed());
+        let request_guards = (answering, under_way);
+        response = response.map_body(|_, body| {
+            StreamedBody {
+                body,
+                _held: request_guards,
+            }
+            .boxed()
+        });
     }
-    if let Ok(value) = HeaderValue::from_str(&id) {
-        response.headers_mut().insert(REQUEST_ID, value);
+    if let Ok(request_id) = HeaderValue::from_str(&id) {
+        response.headers_mut().insert(REQUEST_ID, request_id);
     }
     if let (Some(state), Some(started)) = (state, started) {
         let route = response
@@ -132,12 +143,12 @@ pub async fn with_request_context<B: MessageBody + 'static>(
             .requests
             .with_label_values(&[method, &route, status.as_str()])
             .inc();
-        let spent = state.services.clock.monotonic_now().duration_since(started);
+        let elapsed = state.services.clock.monotonic_now().duration_since(started);
         state
             .metrics
             .latency
             .with_label_values(&[route.as_str()])
-            .observe(spent.as_secs_f64());
+            .observe(elapsed.as_secs_f64());
     }
     Ok(response)
 }
@@ -173,7 +184,7 @@ async fn may_use_reserve(request: &ServiceRequest) -> bool {
         .auth
         .verify_token(token)
         .await
-        .is_ok_and(|who| who.role == Role::Operator)
+        .is_ok_and(|principal| principal.role == Role::Operator)
 }
 
 /// Reads the client's request id, if safe to echo and to log.
@@ -274,13 +285,16 @@ fn header_text<'a>(request: &'a ServiceRequest, name: &str) -> Option<&'a str> {
 
 fn parse_traceparent(text: &str) -> Option<(String, String)> {
     let mut parts = text.split('-');
-    let (version, trace, parent, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+    let version = parts.next()?;
+    let trace = parts.next()?;
+    let parent = parts.next()?;
+    let flags = parts.next()?;
     let hex = |part: &str, len: usize| {
         part.len() == len && part.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
     };
     let zero = |part: &str| part.bytes().all(|b| b == b'0');
-    let known = hex(version, 2) && version != "ff" && (version != "00" || parts.next().is_none());
-    (known && hex(trace, 32) && !zero(trace) && hex(parent, 16) && !zero(parent) && hex(flags, 2))
+    let version_is_known = hex(version, 2) && version != "ff" && (version != "00" || parts.next().is_none());
+    (version_is_known && hex(trace, 32) && !zero(trace) && hex(parent, 16) && !zero(parent) && hex(flags, 2))
         .then(|| (trace.to_owned(), parent.to_owned()))
 }
 

@@ -91,7 +91,8 @@ pub struct CurationPassView {
     /// The narrative memory of the dialogue after the pass: the model's own notes.
     narrative_memory: String,
     /// When the last turn of the pass was committed.
-    at: DateTime<Utc>,
+    #[serde(rename = "at")]
+    last_turn_at: DateTime<Utc>,
 }
 
 impl From<CurationPass> for CurationPassView {
@@ -104,7 +105,7 @@ impl From<CurationPass> for CurationPassView {
             method: pass.method,
             steps: pass.steps,
             narrative_memory: pass.memory,
-            at: pass.last_turn_at,
+            last_turn_at: pass.last_turn_at,
         }
     }
 }
@@ -157,8 +158,8 @@ pub async fn list_findings(
         dialogue,
     };
     let store = &state.services.ledger.curation;
-    let found = store.list_findings(&caller.scope, &world.id, filter, &page).await?;
-    Ok(HttpResponse::Ok().json(Items::from_page(found, FindingView::from)))
+    let findings = store.list_findings(&caller.scope, &world.id, filter, &page).await?;
+    Ok(HttpResponse::Ok().json(Items::from_page(findings, FindingView::from)))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -194,8 +195,8 @@ pub async fn list_curation_passes(
     let CurationPassesQuery { dialogue, limit, after } = query.0;
     let page = pagination::parse_page::<PassId>(&state, limit, after)?;
     let store = &state.services.ledger.curation;
-    let found = store.list_passes(&caller.scope, &world.id, dialogue, &page).await?;
-    Ok(HttpResponse::Ok().json(Items::from_page(found, CurationPassView::from)))
+    let passes = store.list_passes(&caller.scope, &world.id, dialogue, &page).await?;
+    Ok(HttpResponse::Ok().json(Items::from_page(passes, CurationPassView::from)))
 }
 
 /// The dialogue for a pass.
@@ -274,29 +275,29 @@ pub struct DryRunInsightView {
 }
 
 impl From<PassCommit> for DryRunPassView {
-    fn from(made: PassCommit) -> Self {
-        let findings = made.findings.into_iter().map(|finding| DryRunFindingView {
+    fn from(commit: PassCommit) -> Self {
+        let findings = commit.findings.into_iter().map(|finding| DryRunFindingView {
             kind: finding.kind,
             text: finding.text,
             turns: finding.turns,
             decision: finding.decided.decision,
             reason: finding.decided.reason,
         });
-        let decisions = made.decisions.into_iter().map(|decided| DryRunDecisionView {
+        let decisions = commit.decisions.into_iter().map(|decided| DryRunDecisionView {
             finding_id: decided.finding,
             decision: decided.decision,
             reason: decided.reason,
         });
-        let insights = made.insights.into_iter().map(|insight| DryRunInsightView {
+        let insights = commit.insights.into_iter().map(|insight| DryRunInsightView {
             entity: insight.entity,
             text: insight.text,
         });
         let mut view = Self {
-            from_turn: made.pass.from_turn,
-            to_turn: made.pass.to_turn,
-            method: made.pass.method,
-            steps: made.pass.steps,
-            narrative_memory: made.pass.memory,
+            from_turn: commit.pass.from_turn,
+            to_turn: commit.pass.to_turn,
+            method: commit.pass.method,
+            steps: commit.pass.steps,
+            narrative_memory: commit.pass.memory,
             findings: findings.collect(),
             decisions: decisions.collect(),
             insights: insights.collect(),
@@ -348,7 +349,8 @@ pub async fn run_curation(
         };
         let world = world.for_session(dialogue.options.settings.as_deref());
         let services = state.services.tuned_by(&world.settings);
-        let (job, now) = (services.ids.next_id(), services.clock.now());
+        let job = services.ids.next_id();
+        let now = services.clock.now();
         let curation = &services.ledger.curation;
         let queued =
             services.settings.curation.is_on() && curation.queue_pass(&caller.scope, dialogue.id, job, now).await?;
@@ -373,10 +375,10 @@ async fn find_dialogue(
 
 /// Makes a pass without a write, within the time limit.
 async fn run_dry(state: &AppState, scope: &TenantScope, dialogue: &Dialogue) -> Result<Option<PassCommit>, Problem> {
-    let making = make_dry_run(&state.services, scope, dialogue, LAST_CALL_OF_DRY_RUN);
-    let made = tokio::time::timeout(DRY_RUN_LIMIT, Box::pin(making)).await;
-    let made = made.map_err(|_| Problem::new(Code::ModelTimeout, "the dry run took too long"))?;
-    made.map_err(|error| match error {
+    let dry_run = make_dry_run(&state.services, scope, dialogue, LAST_CALL_OF_DRY_RUN);
+    let commit = tokio::time::timeout(DRY_RUN_LIMIT, Box::pin(dry_run)).await;
+    let commit = commit.map_err(|_| Problem::new(Code::ModelTimeout, "the dry run took too long"))?;
+    commit.map_err(|error| match error {
         JobError::Store(error) => error.into(),
         JobError::Model(error) => error.into(),
         JobError::Unusable(_) => Problem::new(Code::ModelFailed, "the language model's answers could not be used"),

@@ -98,14 +98,14 @@ impl From<JobPass> for CuratorPassView {
 }
 
 impl From<NodeCurator> for CuratorNodeView {
-    fn from(seen: NodeCurator) -> Self {
-        let state = seen.curator;
+    fn from(node: NodeCurator) -> Self {
+        let state = node.curator;
         Self {
-            node_id: seen.node,
+            node_id: node.node,
             awake: state.is_some(),
             held_jobs: state.map_or(0, |state| state.held_jobs),
             running_jobs: state.map_or(0, |state| state.running_jobs),
-            waits_for_budget: seen.waits_for_budget,
+            waits_for_budget: node.waits_for_budget,
             next_look_at: state.and_then(|state| state.next_look_at),
         }
     }
@@ -113,15 +113,18 @@ impl From<NodeCurator> for CuratorNodeView {
 
 impl CuratorView {
     /// `after`: the silence that makes a summary due; `None`: no silence does.
-    fn new(report: CuratorReport, after: Option<Duration>, this_node: NodeCurator) -> Self {
+    fn new(report: CuratorReport, after_silence: Option<Duration>, this_node: NodeCurator) -> Self {
         Self {
             queue: report.queue,
             queue_complete: report.queue_is_complete,
             last_passes: report.passes.into_iter().map(CuratorPassView::from).collect(),
             failures: report.failures,
             summaries: CuratorSummariesView {
-                due: after.map_or(0, |_| report.silence_checks_due),
-                next_due_at: report.next_silence_check.zip(after).map(|(from, after)| from + after),
+                due: after_silence.map_or(0, |_| report.silence_checks_due),
+                next_due_at: report
+                    .next_silence_check
+                    .zip(after_silence)
+                    .map(|(silent_since, duration)| silent_since + duration),
             },
             this_node: this_node.into(),
         }
@@ -153,18 +156,18 @@ pub async fn get_tenant_curator(
     path: Path<TenantId>,
 ) -> Result<HttpResponse, Problem> {
     let tenant = path.0;
-    let known = state.services.ledger.tenants.load_tenant(&tenant).await?;
-    known.ok_or_else(|| Problem::not_found("tenant"))?;
+    let stored = state.services.ledger.tenants.load_tenant(&tenant).await?;
+    stored.ok_or_else(|| Problem::not_found("tenant"))?;
     show_curator(&state, &TenantScope::new(tenant)).await
 }
 
 async fn show_curator(state: &AppState, scope: &TenantScope) -> Result<HttpResponse, Problem> {
     let services = &state.services;
     let now = services.clock.now();
-    let after = services.settings.summaries.rules().after_silence;
-    let silent_until = now - after.unwrap_or_default();
+    let after_silence = services.settings.summaries.rules().after_silence;
+    let silent_until = now - after_silence.unwrap_or_default();
     let curator = &services.ledger.curator;
     let report = curator.load_curator_report(scope, now, silent_until).await?;
     let this_node = state.sessions.describe_curator(scope).await;
-    Ok(HttpResponse::Ok().json(CuratorView::new(report, after, this_node)))
+    Ok(HttpResponse::Ok().json(CuratorView::new(report, after_silence, this_node)))
 }

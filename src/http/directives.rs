@@ -56,8 +56,11 @@ pub struct DirectiveBody {
 impl DirectiveBody {
     /// Returns a fault that a single field does not show, with its field.
     fn find_fault(&self, world: &WorldId) -> Option<(&'static str, String)> {
-        if let Some(other) = self.keys.iter().find(|key| !key.matches_world(world)) {
-            return Some(("keys", format!("`{other}` selects no dialogue of the world `{world}`")));
+        if let Some(mismatched_key) = self.keys.iter().find(|key| !key.matches_world(world)) {
+            return Some((
+                "keys",
+                format!("`{mismatched_key}` selects no dialogue of the world `{world}`"),
+            ));
         }
         if self.text.trim().is_empty() && self.instructions.is_empty() && self.fails_if.is_empty() {
             return Some((
@@ -93,14 +96,14 @@ pub async fn put_directive(
     let id: DirectiveId = name
         .parse()
         .map_err(|error| Problem::invalid_field("directive", format!("{error}")))?;
-    let wanted = IfMatch::from_put_request(&request)?;
+    let if_match = IfMatch::from_put_request(&request)?;
     let body = body.value;
     if let Some((field, fault)) = body.find_fault(&world) {
         return Err(Problem::invalid_field(field, fault));
     }
     run_uncancelled(async move {
         let store = &state.services.ledger.directives;
-        if wanted == IfMatch::MustExist && store.load_directive(&caller.scope, &world, &id).await?.is_none() {
+        if if_match == IfMatch::MustExist && store.load_directive(&caller.scope, &world, &id).await?.is_none() {
             return Err(etag::version_mismatch_error(0));
         }
         let edit = caller.new_edit(&state, "directive.put", format!("{world}/{id}"));
@@ -118,16 +121,16 @@ pub async fn put_directive(
         if query.0.is_dry_run() {
             worlds::find_world(&state, &caller, &world).await?;
             let stored = store.load_directive(&caller.scope, &world, &id).await?;
-            directive.version = dry_run::next_version(stored.map(|stored| stored.version), wanted)?;
+            directive.version = dry_run::next_version(stored.map(|stored| stored.version), if_match)?;
             return Ok(HttpResponse::Ok().json(directive));
         }
-        let version = wanted.expected_version();
+        let version = if_match.expected_version();
         let outcome = store.put_directive(&caller.scope, &directive, version, &edit).await?;
-        if let PutOutcome::Full { most } = outcome {
-            let detail = format!("a world may have {most} directives; delete some that nobody needs");
+        if let PutOutcome::Full { most: max } = outcome {
+            let detail = format!("a world may have {max} directives; delete some that nobody needs");
             return Err(Problem::new(Code::TooManyDirectives, detail));
         }
-        let created = etag::created_by_put(outcome, wanted, "world")?;
+        let created = etag::created_by_put(outcome, if_match, "world")?;
         state.sessions.forget_authored_everywhere(&caller.scope, &world).await;
         let stored = find_directive(&state, &caller, &world, &id).await?;
         let location = format!("/v1/worlds/{world}/directives/{id}");
@@ -173,8 +176,8 @@ pub async fn list_directives(
     let world = path.0;
     worlds::find_world(&state, &caller, &world).await?;
     let store = &state.services.ledger.directives;
-    let found = store.list_directives(&caller.scope, &world, &page).await?;
-    Ok(HttpResponse::Ok().json(Items::from(found)))
+    let directives = store.list_directives(&caller.scope, &world, &page).await?;
+    Ok(HttpResponse::Ok().json(Items::from(directives)))
 }
 
 /// Deletes a directive. Later turns do without it.
@@ -192,11 +195,11 @@ pub async fn delete_directive(
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
     let (world, id) = path.0;
-    let wanted = IfMatch::from_request(&request)?;
+    let if_match = IfMatch::from_request(&request)?;
     run_uncancelled(async move {
         let edit = caller.new_edit(&state, "directive.delete", format!("{world}/{id}"));
         let store = &state.services.ledger.directives;
-        let version = wanted.expected_version();
+        let version = if_match.expected_version();
         let outcome = store
             .delete_directive(&caller.scope, &world, &id, version, &edit)
             .await?;
@@ -213,6 +216,6 @@ async fn find_directive<A>(
     id: &DirectiveId,
 ) -> Result<Directive, Problem> {
     let store = &state.services.ledger.directives;
-    let found = store.load_directive(&caller.scope, world, id).await?;
-    found.ok_or_else(|| Problem::not_found("directive"))
+    let directive = store.load_directive(&caller.scope, world, id).await?;
+    directive.ok_or_else(|| Problem::not_found("directive"))
 }

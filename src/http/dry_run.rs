@@ -29,13 +29,15 @@ impl PutQuery {
 ///
 /// # Errors
 /// `version_mismatch`: the condition does not hold.
-pub fn next_version(stored: Option<u32>, wanted: IfMatch) -> Result<u32, Problem> {
-    let stored = stored.unwrap_or(0);
-    let is_other = wanted.expected_version().is_some_and(|version| version != stored);
-    if is_other || (wanted == IfMatch::MustExist && stored == 0) {
-        return Err(wanted.mismatch_error(stored));
+pub fn next_version(stored_version: Option<u32>, if_match: IfMatch) -> Result<u32, Problem> {
+    let stored_version = stored_version.unwrap_or(0);
+    let is_other = if_match
+        .expected_version()
+        .is_some_and(|version| version != stored_version);
+    if is_other || (if_match == IfMatch::MustExist && stored_version == 0) {
+        return Err(if_match.mismatch_error(stored_version));
     }
-    Ok(stored + 1)
+    Ok(stored_version + 1)
 }
 
 /// The version that a PUT into a limited list would write: `refused` is what the store says of it.
@@ -43,15 +45,15 @@ pub fn next_version(stored: Option<u32>, wanted: IfMatch) -> Result<u32, Problem
 /// # Errors
 /// As [`next_version`]; also without a parent, and if the list is full.
 pub fn next_version_unless(
-    refused: Option<etag::PutOutcome>,
-    stored: Option<u32>,
-    wanted: IfMatch,
+    refusal: Option<etag::PutOutcome>,
+    stored_version: Option<u32>,
+    if_match: IfMatch,
     parent: &str,
 ) -> Result<u32, Problem> {
-    if let Some(refused) = refused {
-        etag::created_by_put(refused, wanted, parent)?;
+    if let Some(refusal) = refusal {
+        etag::created_by_put(refusal, if_match, parent)?;
     }
-    next_version(stored, wanted)
+    next_version(stored_version, if_match)
 }
 
 #[cfg(test)]
@@ -62,7 +64,7 @@ mod tests {
 
     #[test]
     fn condition_of_a_dry_run_is_that_of_the_write() {
-        for (stored, wanted, next) in [
+        for (stored, if_match, next) in [
             (None, IfMatch::Unconditional, Some(1)),
             (Some(3), IfMatch::Unconditional, Some(4)),
             (Some(3), IfMatch::Version(3), Some(4)),
@@ -73,10 +75,10 @@ mod tests {
             (None, IfMatch::MustNotExist, Some(1)),
             (Some(3), IfMatch::MustNotExist, None),
         ] {
-            match (next_version(stored, wanted), next) {
-                (Ok(version), Some(next)) => assert_eq!(version, next, "{stored:?} {wanted:?}"),
+            match (next_version(stored, if_match), next) {
+                (Ok(version), Some(next)) => assert_eq!(version, next, "{stored:?} {if_match:?}"),
                 (Err(problem), None) => assert_eq!(problem.code, Code::VersionMismatch),
-                (result, _) => panic!("{stored:?} {wanted:?}: {result:?}"),
+                (result, _) => panic!("{stored:?} {if_match:?}: {result:?}"),
             }
         }
     }

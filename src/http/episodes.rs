@@ -32,7 +32,8 @@ pub struct EpisodeView {
     #[schema(value_type = u8, minimum = 1, maximum = 10)]
     importance: Importance,
     /// When the turn was committed.
-    at: DateTime<Utc>,
+    #[serde(rename = "at")]
+    committed_at: DateTime<Utc>,
 }
 
 impl From<Episode> for EpisodeView {
@@ -44,7 +45,7 @@ impl From<Episode> for EpisodeView {
             place: episode.place,
             text: episode.text,
             importance: episode.importance,
-            at: episode.committed_at,
+            committed_at: episode.committed_at,
         }
     }
 }
@@ -90,11 +91,11 @@ pub async fn list_episodes(
         npc: &npc.id,
         player: &player_id,
     };
-    let found = state
+    let episodes = state
         .services
         .ledger
         .episodes
         .list_episodes(&caller.scope, pair, &page)
         .await?;
-    Ok(HttpResponse::Ok().json(Items::from_page(found, EpisodeView::from)))
+    Ok(HttpResponse::Ok().json(Items::from_page(episodes, EpisodeView::from)))
 }

@@ -59,40 +59,40 @@ codes! {
     Unauthenticated = "unauthenticated", UNAUTHORIZED, "A valid token is needed";
     TokenExpired = "token_expired", UNAUTHORIZED, "The token has expired";
     TokenRevoked = "token_revoked", UNAUTHORIZED, "The token was revoked";
-    Forbidden = "forbidden", FORBIDDEN, "This role may not do that";
+    Forbidden = "forbidden", FORBIDDEN, "The caller may not do this";
     WrongResumeToken = "wrong_resume_token", FORBIDDEN, "The resume token is wrong";
-    NotFound = "not_found", NOT_FOUND, "There is no such thing";
-    MethodNotAllowed = "method_not_allowed", METHOD_NOT_ALLOWED, "This method is not offered here";
-    VersionMismatch = "version_mismatch", PRECONDITION_FAILED, "Somebody else changed it meanwhile";
+    NotFound = "not_found", NOT_FOUND, "The object does not exist";
+    MethodNotAllowed = "method_not_allowed", METHOD_NOT_ALLOWED, "The method is not allowed for this path";
+    VersionMismatch = "version_mismatch", PRECONDITION_FAILED, "The stored version is another one";
     IdempotencyMismatch = "idempotency_mismatch", UNPROCESSABLE_ENTITY, "The idempotency key was used for another request";
     IdempotencyInFlight = "idempotency_in_flight", CONFLICT, "The same request is being handled";
     ActionAnswered = "action_answered", CONFLICT, "The action has another answer";
     ActionExpired = "action_expired", CONFLICT, "The action has expired";
-    ActionUndone = "action_undone", CONFLICT, "The action is undone";
+    ActionUndone = "action_undone", CONFLICT, "The action was taken back with its turn";
     SessionClosed = "session_closed", CONFLICT, "The session is closed";
     ConversationEnded = "conversation_ended", CONFLICT, "The conversation has ended";
     TurnInProgress = "turn_in_progress", CONFLICT, "A reply is running";
-    TurnUnsaid = "turn_unsaid", CONFLICT, "What was said, or was to be, was taken back";
-    TurnNotRunning = "turn_not_running", CONFLICT, "That turn is not running";
+    TurnUnsaid = "turn_unsaid", CONFLICT, "The line or its turn was taken back";
+    TurnNotRunning = "turn_not_running", CONFLICT, "The turn is not running";
     NpcDead = "npc_dead", CONFLICT, "The NPC is dead";
     TurnCut = "turn_cut", CONFLICT, "The turn was cut before the reply began";
-    StaleHead = "stale_head", CONFLICT, "The dialogue has gone on, or back, since then";
-    NothingToResume = "nothing_to_resume", CONFLICT, "There is no cut reply to take up again";
-    NothingToRegenerate = "nothing_to_regenerate", CONFLICT, "There is no reply to say anew";
-    FactUnsaid = "fact_unsaid", CONFLICT, "What the fact was said in was taken back";
+    StaleHead = "stale_head", CONFLICT, "The dialogue has another last turn";
+    NothingToResume = "nothing_to_resume", CONFLICT, "There is no cut reply to resume";
+    NothingToRegenerate = "nothing_to_regenerate", CONFLICT, "There is no reply to regenerate";
+    FactUnsaid = "fact_unsaid", CONFLICT, "The turn of the fact was taken back";
     FactEnded = "fact_ended", CONFLICT, "The fact has ended";
-    JobNotDead = "job_not_dead", CONFLICT, "The job has not been given up";
-    TenantExists = "tenant_exists", CONFLICT, "There is such a tenant already";
-    TooManyRevocations = "too_many_revocations", CONFLICT, "The tenant has revoked as many tokens as it may";
-    TooManySaves = "too_many_saves", CONFLICT, "The world has as many saves as it may";
-    TooManyScenarios = "too_many_scenarios", CONFLICT, "The NPC has as many scenarios as it may";
-    TooManyDirectives = "too_many_directives", CONFLICT, "The world has as many directives as it may";
-    TooManyWebhooks = "too_many_webhooks", CONFLICT, "The tenant has as many webhooks as it may";
+    JobNotDead = "job_not_dead", CONFLICT, "The job is not dead";
+    TenantExists = "tenant_exists", CONFLICT, "The tenant exists already";
+    TooManyRevocations = "too_many_revocations", CONFLICT, "The tenant has the maximum number of revoked tokens";
+    TooManySaves = "too_many_saves", CONFLICT, "The world has the maximum number of saves";
+    TooManyScenarios = "too_many_scenarios", CONFLICT, "The NPC has the maximum number of scenarios";
+    TooManyDirectives = "too_many_directives", CONFLICT, "The world has the maximum number of directives";
+    TooManyWebhooks = "too_many_webhooks", CONFLICT, "The tenant has the maximum number of webhooks";
     WebhookDisabled = "webhook_disabled", CONFLICT, "The webhook is disabled";
-    TooManyLoreEntries = "too_many_lore_entries", CONFLICT, "The world has as many lore entries as it may";
+    TooManyLoreEntries = "too_many_lore_entries", CONFLICT, "The world has the maximum number of lore entries";
     KeyTaken = "key_taken", CONFLICT, "The key belongs to another turn";
-    Replaced = "replaced", CONFLICT, "A newer connection took the session over";
-    ResumeExpired = "resume_expired", CONFLICT, "The missed events are no longer kept";
+    Replaced = "replaced", CONFLICT, "A newer connection has taken over the session";
+    ResumeExpired = "resume_expired", CONFLICT, "The missed events are no longer available";
     LineTooLong = "line_too_long", UNPROCESSABLE_ENTITY, "The line is too long";
     LineEmpty = "line_empty", UNPROCESSABLE_ENTITY, "The line is empty";
     PromptTooLarge = "prompt_too_large", UNPROCESSABLE_ENTITY, "Persona and rules exceed the prompt budget";
@@ -100,8 +100,8 @@ codes! {
     BudgetSpent = "budget_spent", TOO_MANY_REQUESTS, "The tenant has used up a budget";
     PlayerBudgetSpent = "player_budget_spent", TOO_MANY_REQUESTS, "The player has used up its share of a budget";
     RateLimited = "rate_limited", TOO_MANY_REQUESTS, "Too many requests";
-    QueueFull = "queue_full", TOO_MANY_REQUESTS, "Too many lines wait already";
-    NotSupported = "not_supported", NOT_IMPLEMENTED, "This server does not offer that";
+    QueueFull = "queue_full", TOO_MANY_REQUESTS, "The queue of lines is full";
+    NotSupported = "not_supported", NOT_IMPLEMENTED, "This server does not support this";
     ModelFailed = "model_failed", BAD_GATEWAY, "The language model failed";
     ModelTimeout = "model_timeout", GATEWAY_TIMEOUT, "The language model did not answer in time";
     ModelUnavailable = "model_unavailable", SERVICE_UNAVAILABLE, "The language model cannot be reached";
@@ -109,14 +109,14 @@ codes! {
     Overloaded = "overloaded", SERVICE_UNAVAILABLE, "The server is at its limit";
     Draining = "draining", SERVICE_UNAVAILABLE, "The server is shutting down";
     TurnLost = "turn_lost", SERVICE_UNAVAILABLE, "The turn was lost with the server that ran it";
-    WrongNode = "wrong_node", SERVICE_UNAVAILABLE, "The session lives on another node";
+    WrongNode = "wrong_node", SERVICE_UNAVAILABLE, "The session belongs to another node";
     StoreUnavailable = "store_unavailable", SERVICE_UNAVAILABLE, "A store cannot be reached";
-    RequestTimeout = "request_timeout", REQUEST_TIMEOUT, "The request did not come in time";
+    RequestTimeout = "request_timeout", REQUEST_TIMEOUT, "The request did not arrive in time";
     LedgerNotWritable = "ledger_not_writable", SERVICE_UNAVAILABLE, "Nothing can be written to the ledger";
     ClockOff = "clock_off", SERVICE_UNAVAILABLE, "The clock of this node is wrong";
-    Idle = "idle", REQUEST_TIMEOUT, "Nothing was heard from the client for too long";
+    Idle = "idle", REQUEST_TIMEOUT, "The client was silent for too long";
     SlowConsumer = "slow_consumer", SERVICE_UNAVAILABLE, "The client does not keep up";
-    Internal = "internal", INTERNAL_SERVER_ERROR, "Something went wrong on the server";
+    Internal = "internal", INTERNAL_SERVER_ERROR, "An internal error occurred";
 }
 
 /// An invalid field.
@@ -229,8 +229,8 @@ impl Problem {
     }
     /// The answer for an unknown object, or an object of another tenant.
     #[must_use]
-    pub fn not_found(what: &str) -> Self {
-        Self::new(Code::NotFound, format!("there is no such {what}"))
+    pub fn not_found(object_kind: &str) -> Self {
+        Self::new(Code::NotFound, format!("there is no such {object_kind}"))
     }
     /// Hides an internal error: the client gets an opaque id that is also in the log.
     #[must_use]
@@ -249,8 +249,8 @@ impl Problem {
     }
     /// Adds a time to wait.
     #[must_use]
-    pub fn with_retry_after(mut self, after: Duration) -> Self {
-        self.retry_after = Some(after);
+    pub fn with_retry_after(mut self, delay: Duration) -> Self {
+        self.retry_after = Some(delay);
         self
     }
     /// Adds the name of the invalid field.
@@ -265,9 +265,9 @@ impl Problem {
     pub fn to_response(&self, request_id: Option<&str>) -> HttpResponse {
         let status = self.code.status();
         let mut builder = HttpResponseBuilder::new(status);
-        if let Some(after) = self.retry_delay() {
+        if let Some(delay) = self.retry_delay() {
             // Whole seconds, rounded up, at least one: zero would invite a busy loop.
-            let seconds = after.as_millis().div_ceil(1_000).max(1);
+            let seconds = delay.as_millis().div_ceil(1_000).max(1);
             builder.insert_header((header::RETRY_AFTER, seconds.to_string()));
         }
         if status == StatusCode::UNAUTHORIZED {
@@ -330,8 +330,8 @@ impl From<DialogueError> for Problem {
             DialogueError::Overloaded { retry_after } => {
                 Self::new(Code::Overloaded, detail).with_retry_after(retry_after)
             }
-            DialogueError::OverShare(over) => over.into(),
-            DialogueError::OverBudget(over) => over.into(),
+            DialogueError::OverShare(over_share) => over_share.into(),
+            DialogueError::OverBudget(over_budget) => over_budget.into(),
             DialogueError::Draining => Self::new(Code::Draining, detail),
             // The owner's id is of no use to a client.
             DialogueError::NotOwner { node } => Self {
@@ -353,12 +353,12 @@ impl From<DialogueError> for Problem {
 }
 
 impl From<NoCapacity> for Problem {
-    fn from(none: NoCapacity) -> Self {
-        let code = match none {
+    fn from(no_capacity: NoCapacity) -> Self {
+        let code = match no_capacity {
             NoCapacity::TenantShare(_) => Code::RateLimited,
             NoCapacity::Full(_) => Code::Overloaded,
         };
-        Self::new(code, none.to_string()).with_retry_after(Duration::from_secs(1))
+        Self::new(code, no_capacity.to_string()).with_retry_after(Duration::from_secs(1))
     }
 }
 
@@ -369,8 +369,8 @@ impl From<StoreError> for Problem {
                 tracing::warn!(%error, "a store is unavailable");
                 Self::new(Code::StoreUnavailable, "a store cannot be reached; try again")
             }
-            StoreError::NotWritable(why) => {
-                tracing::warn!(%why, "nothing can be written to a store");
+            StoreError::NotWritable(cause) => {
+                tracing::warn!(why = %cause, "a store is not writable");
                 Self::new(Code::StoreUnavailable, "nothing can be stored at the moment; try again")
             }
             StoreError::OverBudget(of) => OverBudget {
@@ -379,19 +379,19 @@ impl From<StoreError> for Problem {
                 retry_after: Duration::from_hours(1),
             }
             .into(),
-            other @ (StoreError::Corrupt(_) | StoreError::Rejected(_)) => Self::internal_error(&other),
+            damage @ (StoreError::Corrupt(_) | StoreError::Rejected(_)) => Self::internal_error(&damage),
         }
     }
 }
 
 impl From<OverBudget> for Problem {
-    fn from(over: OverBudget) -> Self {
-        let code = if over.of_player() {
+    fn from(over_budget: OverBudget) -> Self {
+        let code = if over_budget.of_player() {
             Code::PlayerBudgetSpent
         } else {
             Code::BudgetSpent
         };
-        Self::new(code, over.to_string()).with_retry_after(over.retry_after)
+        Self::new(code, over_budget.to_string()).with_retry_after(over_budget.retry_after)
     }
 }
 
@@ -406,14 +406,14 @@ impl From<LlmError> for Problem {
             LlmError::RateLimited { retry_after } => {
                 let problem = Self::new(Code::ModelUnavailable, "the language model limits requests");
                 match retry_after {
-                    Some(after) => problem.with_retry_after(after),
+                    Some(delay) => problem.with_retry_after(delay),
                     None => problem,
                 }
             }
             // The endpoint's message may quote the prompt or name the account, and therefore stays in the log.
             LlmError::Refused(_) => Self::new(Code::ModelFailed, "the language model refused the request"),
             LlmError::Broken(_) => Self::new(Code::ModelFailed, "the language model's answer broke off"),
-            LlmError::OverBudget(over) => over.into(),
+            LlmError::OverBudget(over_budget) => over_budget.into(),
         }
     }
 }
@@ -421,7 +421,7 @@ impl From<LlmError> for Problem {
 impl From<&TurnError> for Problem {
     fn from(error: &TurnError) -> Self {
         match error {
-            TurnError::OverBudget(over) => (*over).into(),
+            TurnError::OverBudget(over_budget) => (*over_budget).into(),
             TurnError::Model(error) => error.clone().into(),
             TurnError::Store(error) => error.clone().into(),
             TurnError::Fenced => Self::new(Code::WrongNode, error.to_string()),
@@ -442,7 +442,7 @@ impl From<ManualEditError> for Problem {
     fn from(error: ManualEditError) -> Self {
         match error {
             ManualEditError::Store(error) => error.into(),
-            ManualEditError::Embedder(LlmError::OverBudget(over)) => over.into(),
+            ManualEditError::Embedder(LlmError::OverBudget(over_budget)) => over_budget.into(),
             ManualEditError::Embedder(error) => {
                 tracing::warn!(%error, "the embedder failed");
                 Self::new(

@@ -33,17 +33,17 @@ impl IfMatch {
     /// `version_mismatch` for an entity tag in another form, which can never match. `malformed_request` for a value
     /// that is no entity tag.
     pub fn from_request(request: &HttpRequest) -> Result<Self, Problem> {
-        let Some(value) = request.headers().get(header::IF_MATCH) else {
+        let Some(if_match) = request.headers().get(header::IF_MATCH) else {
             return Ok(Self::Unconditional);
         };
-        let text = value.to_str().unwrap_or_default().trim();
+        let text = if_match.to_str().unwrap_or_default().trim();
         if text == "*" {
             return Ok(Self::MustExist);
         }
-        let refused =
+        let refusal =
             |code| Problem::new(code, "If-Match must be one ETag of this object, or *").with_param("If-Match");
         if request.headers().get_all(header::IF_MATCH).nth(1).is_some() {
-            return Err(refused(Code::MalformedRequest));
+            return Err(refusal(Code::MalformedRequest));
         }
         // A weak tag is a valid tag, but never matches here (RFC 9110, 13.1.1).
         let (weak, tag) = text.strip_prefix("W/").map_or((false, text), |tag| (true, tag));
@@ -51,11 +51,11 @@ impl IfMatch {
             .strip_prefix('"')
             .and_then(|rest| rest.strip_suffix('"'))
             .filter(|opaque| !opaque.contains('"'))
-            .ok_or_else(|| refused(Code::MalformedRequest))?;
+            .ok_or_else(|| refusal(Code::MalformedRequest))?;
         match opaque.parse() {
             // No object is ever stored as version 0.
             Ok(version @ 1..) if !weak => Ok(Self::Version(version)),
-            _ => Err(refused(Code::VersionMismatch)),
+            _ => Err(refusal(Code::VersionMismatch)),
         }
     }
     /// Reads `If-Match`, or `If-None-Match: *`, of a PUT.
@@ -64,15 +64,15 @@ impl IfMatch {
     /// As [`Self::from_request`]. Also if both headers are present, or `If-None-Match` names versions.
     pub fn from_put_request(request: &HttpRequest) -> Result<Self, Problem> {
         let if_match = Self::from_request(request)?;
-        let Some(value) = request.headers().get(header::IF_NONE_MATCH) else {
+        let Some(if_none_match) = request.headers().get(header::IF_NONE_MATCH) else {
             return Ok(if_match);
         };
-        let refused = |detail| Problem::new(Code::MalformedRequest, detail).with_param("If-None-Match");
-        if value.to_str().unwrap_or_default().trim() != "*" {
-            return Err(refused("If-None-Match of a put must be *"));
+        let refusal = |detail| Problem::new(Code::MalformedRequest, detail).with_param("If-None-Match");
+        if if_none_match.to_str().unwrap_or_default().trim() != "*" {
+            return Err(refusal("If-None-Match of a put must be *"));
         }
         if if_match != Self::Unconditional {
-            return Err(refused("If-None-Match does not go together with If-Match"));
+            return Err(refusal("If-None-Match does not go together with If-Match"));
         }
         Ok(Self::MustNotExist)
     }
@@ -87,12 +87,12 @@ impl IfMatch {
     }
     /// The error for a write on another version than `stored`.
     #[must_use]
-    pub fn mismatch_error(self, stored: u32) -> Problem {
+    pub fn mismatch_error(self, stored_version: u32) -> Problem {
         if self == Self::MustNotExist {
-            let detail = format!("it exists already, as version {stored}");
+            let detail = format!("it exists already, as version {stored_version}");
             return Problem::new(Code::VersionMismatch, detail).with_param("If-None-Match");
         }
-        version_mismatch_error(stored)
+        version_mismatch_error(stored_version)
     }
 }
 
@@ -123,25 +123,25 @@ pub fn respond_stored(created: bool, location: &str, version: u32, view: &impl S
 ///
 /// # Errors
 /// The PUT wrote nothing: another version is stored, or `parent` is missing.
-pub fn created_by_put(outcome: PutOutcome, wanted: IfMatch, parent: &str) -> Result<bool, Problem> {
+pub fn created_by_put(outcome: PutOutcome, if_match: IfMatch, parent: &str) -> Result<bool, Problem> {
     match outcome {
         PutOutcome::Created => Ok(true),
         PutOutcome::Updated { .. } => Ok(false),
-        PutOutcome::VersionMismatch { stored } => Err(wanted.mismatch_error(stored)),
+        PutOutcome::VersionMismatch { stored } => Err(if_match.mismatch_error(stored)),
         PutOutcome::NoParent => Err(Problem::not_found(parent)),
-        PutOutcome::Full { most } => Err(match parent {
+        PutOutcome::Full { most: max } => Err(match parent {
             "NPC" => Problem::new(
                 Code::TooManyScenarios,
-                format!("an NPC may have {most} scenarios; delete one that nobody needs"),
+                format!("an NPC may have {max} scenarios; delete one that nobody needs"),
             ),
-            _ => too_much_lore_error(most),
+            _ => too_much_lore_error(max),
         }),
     }
 }
 
 /// The error for a world that has as many lore entries as it may.
-pub fn too_much_lore_error(most: u32) -> Problem {
-    let detail = format!("a world may have {most} lore entries; delete some that nobody needs");
+pub fn too_much_lore_error(max: u32) -> Problem {
+    let detail = format!("a world may have {max} lore entries; delete some that nobody needs");
     Problem::new(Code::TooManyLoreEntries, detail)
 }
 
@@ -149,21 +149,21 @@ pub fn too_much_lore_error(most: u32) -> Problem {
 ///
 /// # Errors
 /// The object does not exist, or another version is stored.
-pub fn respond_deleted(outcome: DeleteOutcome, what: &str) -> Result<HttpResponse, Problem> {
+pub fn respond_deleted(outcome: DeleteOutcome, object_kind: &str) -> Result<HttpResponse, Problem> {
     match outcome {
         DeleteOutcome::Deleted => Ok(HttpResponse::NoContent().finish()),
-        DeleteOutcome::NotFound => Err(Problem::not_found(what)),
+        DeleteOutcome::NotFound => Err(Problem::not_found(object_kind)),
         DeleteOutcome::VersionMismatch { stored } => Err(version_mismatch_error(stored)),
     }
 }
 
 /// True if the client already has this version (`If-None-Match`).
 fn is_known_version(request: &HttpRequest, version: u32) -> bool {
-    let Some(value) = request.headers().get(header::IF_NONE_MATCH) else {
+    let Some(if_none_match) = request.headers().get(header::IF_NONE_MATCH) else {
         return false;
     };
     let tag = etag_of(version);
-    value
+    if_none_match
         .to_str()
         .unwrap_or_default()
         .split(',')
@@ -173,10 +173,10 @@ fn is_known_version(request: &HttpRequest, version: u32) -> bool {
 
 /// The error for a write on another version than the stored version.
 #[must_use]
-pub fn version_mismatch_error(stored: u32) -> Problem {
+pub fn version_mismatch_error(stored_version: u32) -> Problem {
     Problem::new(
         Code::VersionMismatch,
-        format!("the stored version is {stored}; read it again and repeat the change on it"),
+        format!("the stored version is {stored_version}; read it again and repeat the change on it"),
     )
     .with_param("If-Match")
 }

@@ -89,8 +89,8 @@ impl RolePolicy for OperatorOnly {
 pub struct Authorized<A> {
     pub principal: Principal,
     pub scope: TenantScope,
-    counted: RateLimitScope,
-    allowed: PhantomData<A>,
+    rate_limit_scope: RateLimitScope,
+    roles: PhantomData<A>,
 }
 
 /// Which limits this node counts a request for.
@@ -130,13 +130,14 @@ impl<A> Authorized<A> {
         Self {
             scope: principal.scope(),
             principal,
-            counted: RateLimitScope::OperationOnly,
-            allowed: PhantomData,
+            rate_limit_scope: RateLimitScope::OperationOnly,
+            roles: PhantomData,
         }
     }
     /// An edit by the caller, made now, for the audit log, within the budgets of the tenant.
     pub fn new_edit(&self, state: &AppState, action: &'static str, object: impl ToString) -> Edit {
-        let (ids, now) = (&state.services.ids, state.services.clock.now());
+        let ids = &state.services.ids;
+        let now = state.services.clock.now();
         let limits = state.services.models.budgets().authored_limits(self.scope.tenant());
         Edit::made_by(&self.principal, ids, now, action, object).within(limits)
     }
@@ -145,7 +146,7 @@ impl<A> Authorized<A> {
     /// # Errors
     /// The player has reached the limit of lines.
     pub fn count_turn(&self, state: &AppState, player: &PlayerId) -> Result<(), Problem> {
-        if self.counted != RateLimitScope::Nothing {
+        if self.rate_limit_scope != RateLimitScope::Nothing {
             state.limits.check_player_turn(self.scope.tenant(), player)?;
         }
         Ok(())
@@ -155,7 +156,7 @@ impl<A> Authorized<A> {
     /// # Errors
     /// The player has reached the limit of cuts.
     pub fn count_cut(&self, state: &AppState, player: &PlayerId) -> Result<(), Problem> {
-        if self.counted != RateLimitScope::Nothing {
+        if self.rate_limit_scope != RateLimitScope::Nothing {
             state.limits.check_player_cut(self.scope.tenant(), player)?;
         }
         Ok(())
@@ -165,7 +166,7 @@ impl<A> Authorized<A> {
     /// # Errors
     /// The player has reached the limit of new sessions.
     pub fn count_new_session(&self, state: &AppState) -> Result<(), Problem> {
-        if self.counted != RateLimitScope::Nothing {
+        if self.rate_limit_scope != RateLimitScope::Nothing {
             let player = self.principal.player.as_ref();
             state.limits.check_new_session(self.scope.tenant(), player)?;
         }
@@ -181,14 +182,14 @@ impl<A: RolePolicy> FromRequest for Authorized<A> {
         let request = request.clone();
         Box::pin(async move {
             let state = app_state(&request)?;
-            let hop = nodes::forward_token(&request)?.filter(|hop| hop.who.is_some());
-            let counted = match &hop {
+            let hop = nodes::forward_token(&request)?.filter(|hop| hop.principal.is_some());
+            let rate_limit_scope = match &hop {
                 Some(hop) => RateLimitScope::for_forwarded(hop, &state),
                 None if request.extensions().contains::<CountedRequest>() => RateLimitScope::OperationOnly,
                 None => RateLimitScope::Everything,
             };
             let by_hop = hop.is_some();
-            let principal = match hop.and_then(|hop| hop.who) {
+            let principal = match hop.and_then(|hop| hop.principal) {
                 Some(principal) => {
                     // The first node may not yet know of a revocation or a disabled tenant.
                     state.auth.check_not_refused(&principal)?;
@@ -204,14 +205,17 @@ impl<A: RolePolicy> FromRequest for Authorized<A> {
                 // If another node owns the dialogue, that node counts the next attempt.
                 state.sessions.ensure_owned(&principal.scope(), dialogue).await?;
             }
-            let player = principal.player.as_ref().filter(|_| counted != RateLimitScope::Nothing);
+            let player = principal
+                .player
+                .as_ref()
+                .filter(|_| rate_limit_scope != RateLimitScope::Nothing);
             let address = client_address(&request, &state).filter(|_| !by_hop).map(network_of);
-            match counted {
+            match rate_limit_scope {
                 RateLimitScope::Everything => state.limits.check_request(&principal.tenant, player)?,
                 RateLimitScope::PlayerOnly => state.limits.check_forwarded_request(&principal.tenant, player)?,
                 RateLimitScope::Nothing | RateLimitScope::OperationOnly => {}
             }
-            if counted != RateLimitScope::OperationOnly {
+            if rate_limit_scope != RateLimitScope::OperationOnly {
                 let under_way = state.limits.begin_request(&principal.tenant, player, address)?;
                 request.extensions_mut().insert(under_way);
             }
@@ -223,8 +227,8 @@ impl<A: RolePolicy> FromRequest for Authorized<A> {
             Ok(Self {
                 scope: principal.scope(),
                 principal,
-                counted,
-                allowed: PhantomData,
+                rate_limit_scope,
+                roles: PhantomData,
             })
         })
     }
@@ -232,13 +236,13 @@ impl<A: RolePolicy> FromRequest for Authorized<A> {
 
 /// The token of the `Authorization` header.
 pub fn bearer_token(request: &HttpRequest) -> Result<&str, AuthError> {
-    let value = request
+    let credentials = request
         .headers()
         .get(header::AUTHORIZATION)
         .ok_or(AuthError::Missing)?
         .to_str()
         .map_err(|_| AuthError::Missing)?;
-    let (scheme, token) = value.split_once(' ').ok_or(AuthError::Missing)?;
+    let (scheme, token) = credentials.split_once(' ').ok_or(AuthError::Missing)?;
     if scheme.eq_ignore_ascii_case("bearer") && !token.is_empty() {
         Ok(token.trim())
     } else {
@@ -262,21 +266,21 @@ fn client_address(request: &HttpRequest, state: &AppState) -> Option<IpAddr> {
     if !is_trusted(&peer) {
         return Some(peer);
     }
-    let named: Vec<&str> = request
+    let entries: Vec<&str> = request
         .headers()
         .get_all(header::X_FORWARDED_FOR)
         .flat_map(|value| value.to_str().unwrap_or_default().split(','))
         .collect();
     // Each proxy appends its peer. Entries before an unreadable entry may be invented by the client.
-    let read = named.into_iter().rev().map_while(parse_address);
-    let mut last = peer;
-    for address in read {
-        last = address;
+    let addresses = entries.into_iter().rev().map_while(parse_address);
+    let mut client = peer;
+    for address in addresses {
+        client = address;
         if !is_trusted(&address) {
             break;
         }
     }
-    Some(last)
+    Some(client)
 }
 
 /// Parses an address, with or without a port.
@@ -476,8 +480,8 @@ impl<T: DeserializeOwned + 'static> FromRequest for Path<T> {
     type Future = std::future::Ready<Result<Self, Problem>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        let parsed = web::Path::<T>::extract(request).into_inner();
-        std::future::ready(parsed.map(|path| Self(path.into_inner())).map_err(|_| {
+        let path = web::Path::<T>::extract(request).into_inner();
+        std::future::ready(path.map(|path| Self(path.into_inner())).map_err(|_| {
             // One invalid segment is enough; the reader does not say which of the segments is invalid.
             let segments: Vec<_> = request
                 .match_info()

@@ -32,8 +32,8 @@ pub const FUZZ_TARGETS: &[(&str, FuzzTarget)] = &[
 ];
 
 /// Checks that a refusal is a client error, and writes its text.
-fn check_problem<T>(read: Result<T, Problem>) {
-    if let Err(problem) = read {
+fn check_problem<T>(result: Result<T, Problem>) {
+    if let Err(problem) = result {
         assert!((400..500).contains(&problem.code.status().as_u16()), "{problem:?}");
         let _ = serde_json::to_string(&problem.errors);
     }
@@ -46,8 +46,8 @@ pub fn socket_frames(data: &[u8]) {
         return;
     };
     messages::metric_label(&envelope.kind);
-    if let Some(read) = messages::check_message(&envelope.kind, text) {
-        check_problem(read);
+    if let Some(result) = messages::check_message(&envelope.kind, text) {
+        check_problem(result);
     }
 }
 
@@ -58,21 +58,27 @@ pub fn state_blocks(data: &[u8]) {
     let rules = StateRules::default();
     let _ = parse_closed(text, "mira", &rules);
     let cues = ["smile".to_owned(), "미소".to_owned()];
-    let cut = |step: usize| {
+    let cut_text = |step: usize| {
         let mut cutter = StreamCutter::new(&cues);
-        let mut shown = String::new();
+        let mut visible_text = String::new();
         let characters: Vec<char> = text.chars().collect();
         for delta in characters.chunks(step) {
-            shown += &cutter.push(&delta.iter().collect::<String>());
+            visible_text += &cutter.push(&delta.iter().collect::<String>());
         }
-        let ended = cutter.finish_reply();
-        shown += &ended.visible_tail;
-        (shown, ended.state_block, ended.closed, ended.cues, ended.cues_at)
+        let reply_end = cutter.finish_reply();
+        visible_text += &reply_end.visible_tail;
+        (
+            visible_text,
+            reply_end.state_block,
+            reply_end.closed,
+            reply_end.cues,
+            reply_end.cues_at,
+        )
     };
-    let whole = cut(usize::MAX);
-    assert_eq!(whole, cut(1));
-    assert_eq!(whole, cut(7));
-    if let Some(block) = &whole.1 {
+    let whole_cut = cut_text(usize::MAX);
+    assert_eq!(whole_cut, cut_text(1));
+    assert_eq!(whole_cut, cut_text(7));
+    if let Some(block) = &whole_cut.1 {
         let _ = parse_closed(block, "mira", &rules);
     }
 }

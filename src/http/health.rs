@@ -55,8 +55,8 @@ pub async fn readyz(state: web::Data<AppState>) -> Result<HttpResponse, Problem>
         return Err(Problem::new(Code::Draining, "the server is starting or shutting down"));
     }
     if state.sessions.is_clock_off() {
-        let why = "the clock of this node is not that of the database, so other nodes refuse its requests";
-        return Err(Problem::new(Code::ClockOff, why));
+        let detail = "the clock of this node is not that of the database, so other nodes refuse its requests";
+        return Err(Problem::new(Code::ClockOff, detail));
     }
     let services = &state.services;
     let buffers = tokio::time::timeout(BUFFERS_TIMEOUT, services.buffers.ping());

@@ -29,7 +29,7 @@ pub struct IdempotentResponse {
     body: String,
     location: Option<String>,
     /// The body to store, if different from `body`.
-    kept: Option<String>,
+    stored_body: Option<String>,
 }
 
 impl IdempotentResponse {
@@ -42,7 +42,7 @@ impl IdempotentResponse {
             status: StatusCode::OK,
             body: serde_json::to_string(body).map_err(|error| Problem::internal_error(&error))?,
             location: None,
-            kept: None,
+            stored_body: None,
         })
     }
     /// 201 with the new object and its location.
@@ -54,7 +54,7 @@ impl IdempotentResponse {
             status: StatusCode::CREATED,
             body: serde_json::to_string(body).map_err(|error| Problem::internal_error(&error))?,
             location: Some(location),
-            kept: None,
+            stored_body: None,
         })
     }
     /// Stores `body` for repeated requests in place of the current body.
@@ -62,7 +62,7 @@ impl IdempotentResponse {
     /// # Errors
     /// As [`Self::created`].
     pub fn with_stored_body(mut self, body: &impl Serialize) -> Result<Self, Problem> {
-        self.kept = Some(serde_json::to_string(body).map_err(|error| Problem::internal_error(&error))?);
+        self.stored_body = Some(serde_json::to_string(body).map_err(|error| Problem::internal_error(&error))?);
         Ok(self)
     }
     /// The stored body.
@@ -93,7 +93,7 @@ impl IdempotentResponse {
 /// The errors of `work`. Also if the key was used with another body, or is still in flight.
 pub async fn run_once<F>(
     state: &web::Data<AppState>,
-    who: &Principal,
+    principal: &Principal,
     request: &HttpRequest,
     raw: &[u8],
     work: F,
@@ -101,7 +101,10 @@ pub async fn run_once<F>(
 where
     F: Future<Output = Result<IdempotentResponse, Problem>> + 'static,
 {
-    run_once_with_replay(state, who, request, raw, work, |kept| std::future::ready(Ok(kept))).await
+    run_once_with_replay(state, principal, request, raw, work, |stored_body| {
+        std::future::ready(Ok(stored_body))
+    })
+    .await
 }
 
 /// As [`run_once`], for an answer that is stored in part: `again` completes the answer for a repeated request.
@@ -110,11 +113,11 @@ where
 /// As [`run_once`], and the errors of `again`.
 pub async fn run_once_with_replay<F, A, B>(
     state: &web::Data<AppState>,
-    who: &Principal,
+    principal: &Principal,
     request: &HttpRequest,
     raw: &[u8],
     work: F,
-    again: A,
+    replay: A,
 ) -> Result<HttpResponse, Problem>
 where
     F: Future<Output = Result<IdempotentResponse, Problem>> + 'static,
@@ -125,14 +128,14 @@ where
         None => None,
         Some(key) => {
             // Hashed: clients choose the parts, and the parts have any length.
-            let caller = (&who.subject, who.role, &who.player);
-            let bound = who.world.as_ref().filter(|_| who.role != Role::Player);
+            let caller = (&principal.subject, principal.role, &principal.player);
+            let bound = principal.world.as_ref().filter(|_| principal.role != Role::Player);
             let bound = bound.map_or_else(String::new, |world| format!("{world}\n"));
             let key = to_hexadecimal(&Sha256::digest(format!("{}\n{caller:?}\n{bound}{key}", request.path())));
-            match Reservation::reserve_key(state, who, key, raw).await? {
+            match Reservation::reserve_key(state, principal, key, raw).await? {
                 ReservationOutcome::Acquired(reservation) => Some(reservation),
-                ReservationOutcome::Answered(kept) => {
-                    return run_uncancelled(again(kept))
+                ReservationOutcome::Answered(stored) => {
+                    return run_uncancelled(replay(stored))
                         .await
                         .map(IdempotentResponse::into_response);
                 }
@@ -171,11 +174,11 @@ struct StoredResponse {
 impl Reservation {
     async fn reserve_key(
         state: &web::Data<AppState>,
-        who: &Principal,
+        principal: &Principal,
         key: String,
         raw: &[u8],
     ) -> Result<ReservationOutcome, Problem> {
-        let scope = who.scope();
+        let scope = principal.scope();
         let fingerprint: [u8; 32] = Sha256::digest(raw).into();
         let store = &state.services.ledger.idempotency;
         let now = state.services.clock.now();
@@ -200,13 +203,13 @@ impl Reservation {
                 .with_param("Idempotency-Key"));
             }
             KeyState::Answered { status, body } => {
-                let stored: StoredResponse =
+                let record: StoredResponse =
                     serde_json::from_str(&body).map_err(|error| Problem::internal_error(&error))?;
                 ReservationOutcome::Answered(IdempotentResponse {
                     status: StatusCode::from_u16(status).unwrap_or(StatusCode::OK),
-                    body: stored.body,
-                    location: stored.location,
-                    kept: None,
+                    body: record.body,
+                    location: record.location,
+                    stored_body: None,
                 })
             }
         })
@@ -215,21 +218,21 @@ impl Reservation {
     /// Stores a successful answer. Otherwise frees the key, so that the client may correct or repeat the request.
     async fn store_or_release(self, answer: Option<&IdempotentResponse>) {
         let store = &self.state.services.ledger.idempotency;
-        let done = match answer {
+        let result = match answer {
             None => store.release_key(&self.scope, &self.key).await,
             Some(answer) => {
-                let stored = StoredResponse {
+                let record = StoredResponse {
                     location: answer.location.clone(),
-                    body: answer.kept.as_ref().unwrap_or(&answer.body).clone(),
+                    body: answer.stored_body.as_ref().unwrap_or(&answer.body).clone(),
                 };
-                let text = serde_json::to_string(&stored).unwrap_or_default();
+                let text = serde_json::to_string(&record).unwrap_or_default();
                 store
                     .record_answer(&self.scope, &self.key, answer.status.as_u16(), &text)
                     .await
             }
         };
-        if let Err(error) = done {
-            tracing::warn!(%error, "an idempotency key could not be settled; it is free again in a minute");
+        if let Err(error) = result {
+            tracing::warn!(%error, "an idempotency key could not be updated; it expires in a minute");
         }
     }
 }
@@ -249,10 +252,10 @@ pub fn has_idempotency_key(request: &HttpRequest) -> bool {
 /// # Errors
 /// The key is empty, longer than 128 characters, or not printable ASCII.
 pub fn idempotency_key(request: &HttpRequest) -> Result<Option<String>, Problem> {
-    let Some(value) = request.headers().get("idempotency-key") else {
+    let Some(header_value) = request.headers().get("idempotency-key") else {
         return Ok(None);
     };
-    let text = value.to_str().unwrap_or_default();
+    let text = header_value.to_str().unwrap_or_default();
     if (1..=128).contains(&text.len()) && text.bytes().all(|b| (b' '..=b'~').contains(&b)) {
         request.extensions_mut().insert(KeyedRequest);
         Ok(Some(text.to_owned()))

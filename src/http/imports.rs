@@ -64,16 +64,16 @@ pub async fn import_lorebook(
 ) -> Result<HttpResponse, Problem> {
     let world = path.0;
     let (file, import) = file.read(&state, &caller).await?;
-    let read = move || character_card::parse_lorebook(&file).map(|book| book.to_entries());
-    let ((entries, not_taken), import) = read_file(import, read).await?;
+    let parse = move || character_card::parse_lorebook(&file).map(|book| book.to_entries());
+    let ((entries, not_taken), import) = read_file(import, parse).await?;
     run_uncancelled(async move {
         let _import = import;
         let edit = caller.new_edit(&state, "lore.import", &world);
-        let written = write_entries(&state, &caller, &world, entries, &edit).await?;
+        let counts = write_entries(&state, &caller, &world, entries, &edit).await?;
         state.sessions.forget_authored_everywhere(&caller.scope, &world).await;
         Ok(HttpResponse::Ok().json(ImportView {
             npc: None,
-            lore: written,
+            lore: counts,
             not_taken,
         }))
     })
@@ -103,13 +103,13 @@ pub async fn import_card(
     let id: NpcId = name
         .parse()
         .map_err(|error| Problem::invalid_field("npc", format!("{error}")))?;
-    let wanted = IfMatch::from_put_request(&request)?;
+    let if_match = IfMatch::from_put_request(&request)?;
     let (file, import) = file.read(&state, &caller).await?;
     let ((imported, book, mut not_taken), import) = read_file(import, move || {
         let card = character_card::parse_card(&file)?;
         let (npc, mut not_taken) = card.to_npc();
-        let (entries, of_book) = card.lorebook().map(Lorebook::to_entries).unwrap_or_default();
-        not_taken.extend(of_book);
+        let (entries, of_lorebook) = card.lorebook().map(Lorebook::to_entries).unwrap_or_default();
+        not_taken.extend(of_lorebook);
         Ok((npc, entries, not_taken))
     })
     .await?;
@@ -117,12 +117,15 @@ pub async fn import_card(
         let _import = import;
         let authored = &state.services.ledger.authored;
         let existing = authored.load_npc(&caller.scope, &world, &id).await?;
-        if wanted == IfMatch::MustExist && existing.is_none() {
+        if if_match == IfMatch::MustExist && existing.is_none() {
             return Err(etag::version_mismatch_error(0));
         }
-        let stored = existing.as_ref().map_or(0, |npc| npc.version);
-        if wanted.expected_version().is_some_and(|version| version != stored) {
-            return Err(wanted.mismatch_error(stored));
+        let stored_version = existing.as_ref().map_or(0, |npc| npc.version);
+        if if_match
+            .expected_version()
+            .is_some_and(|version| version != stored_version)
+        {
+            return Err(if_match.mismatch_error(stored_version));
         }
         let edit = caller.new_edit(&state, "npc.import", format!("{world}/{id}"));
         let npc = npc_of_card(imported, existing, &world, &id, &edit);
@@ -138,17 +141,17 @@ pub async fn import_card(
                 }),
             }
         }
-        let of_lore = caller.new_edit(&state, "lore.import", format!("{world}/{id}"));
-        let written = write_entries(&state, &caller, &world, entries, &of_lore).await?;
+        let lore_edit = caller.new_edit(&state, "lore.import", format!("{world}/{id}"));
+        let counts = write_entries(&state, &caller, &world, entries, &lore_edit).await?;
         let outcome = authored
-            .put_npc(&caller.scope, &npc, wanted.expected_version(), &edit)
+            .put_npc(&caller.scope, &npc, if_match.expected_version(), &edit)
             .await?;
-        etag::created_by_put(outcome, wanted, "world")?;
+        etag::created_by_put(outcome, if_match, "world")?;
         state.sessions.forget_authored_everywhere(&caller.scope, &world).await;
         let npc = npcs::find_npc(&state, &caller, &world, &id).await?;
         Ok(HttpResponse::Ok().json(ImportView {
             npc: Some(npc),
-            lore: written,
+            lore: counts,
             not_taken,
         }))
     })
@@ -189,7 +192,7 @@ pub async fn export_card(
     caller: Authorized<Author>,
     path: Path<(WorldId, NpcId)>,
 ) -> Result<HttpResponse, Problem> {
-    Ok(HttpResponse::Ok().json(card_of_npc(&state, &caller, &path.0).await?))
+    Ok(HttpResponse::Ok().json(card_of_npc(&state, &caller, &path.0.0, &path.0.1).await?))
 }
 
 /// Returns a PNG picture with the card of an NPC inside, as `GET …:export` has the card.
@@ -210,7 +213,7 @@ pub async fn export_png_card(
     picture: ImportFile,
 ) -> Result<HttpResponse, Problem> {
     let (picture, import) = picture.read(&state, &caller).await?;
-    let card = card_of_npc(&state, &caller, &path.0).await?;
+    let card = card_of_npc(&state, &caller, &path.0.0, &path.0.1).await?;
     let (png, _import) = read_file(import, move || character_card::write_png_card(&picture, &card)).await?;
     Ok(HttpResponse::Ok().content_type("image/png").body(png))
 }
@@ -218,7 +221,8 @@ pub async fn export_png_card(
 async fn card_of_npc(
     state: &AppState,
     caller: &Authorized<Author>,
-    (world, id): &(WorldId, NpcId),
+    world: &WorldId,
+    id: &NpcId,
 ) -> Result<serde_json::Value, Problem> {
     let npc = npcs::find_npc(state, caller, world, id).await?;
     let mut entries = all_entries(state, caller, world).await?;
@@ -230,13 +234,13 @@ async fn card_of_npc(
 /// caller has left.
 async fn read_file<T: Send + 'static>(
     import: ImportInFlight,
-    read: impl FnOnce() -> Result<T, CardError> + Send + 'static,
+    parse: impl FnOnce() -> Result<T, CardError> + Send + 'static,
 ) -> Result<(T, ImportInFlight), Problem> {
-    let (read, import) = web::block(move || (read(), import))
+    let (result, import) = web::block(move || (parse(), import))
         .await
         .map_err(|error| Problem::internal_error(&error))?;
-    let read = read.map_err(|error| Problem::invalid_field("body", error.to_string()))?;
-    Ok((read, import))
+    let content = result.map_err(|error| Problem::invalid_field("body", error.to_string()))?;
+    Ok((content, import))
 }
 
 fn npc_of_card(card: ImportedNpc, existing: Option<Npc>, world: &WorldId, id: &NpcId, edit: &Edit) -> Npc {
@@ -301,11 +305,11 @@ async fn write_entries<A>(
         version: 0,
         updated_at: edit.made_at,
     });
-    let written = lore::import_lore(&state.services, &caller.scope, world, entries.collect(), edit).await?;
-    match written {
+    let outcome = lore::import_lore(&state.services, &caller.scope, world, entries.collect(), edit).await?;
+    match outcome {
         ImportOutcome::Written { created, updated } => Ok(ImportedLoreView { created, updated }),
         ImportOutcome::NoParent => Err(Problem::not_found("world")),
-        ImportOutcome::Full { most } => Err(etag::too_much_lore_error(most)),
+        ImportOutcome::Full { most: max } => Err(etag::too_much_lore_error(max)),
     }
 }
 
@@ -349,7 +353,8 @@ mod tests {
             imports: 0,
             max_keys: 10,
         };
-        let (limits, tenant) = (RateLimits::new(settings, 10), "demo".parse::<TenantId>().unwrap());
+        let limits = RateLimits::new(settings, 10);
+        let tenant = "demo".parse::<TenantId>().unwrap();
         let import = limits.begin_import(&tenant).unwrap();
         let (begun, is_begun) = oneshot::channel::<()>();
         let (end, is_ended) = mpsc::channel::<()>();

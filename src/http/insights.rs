@@ -38,7 +38,8 @@ pub struct InsightView {
     /// The numbers of the turns that the insight rests on. It is forgotten with what they told.
     turns: Vec<u32>,
     /// When this turn was committed.
-    at: DateTime<Utc>,
+    #[serde(rename = "at")]
+    committed_at: DateTime<Utc>,
 }
 
 impl From<Insight> for InsightView {
@@ -52,7 +53,7 @@ impl From<Insight> for InsightView {
             dialogue_id: insight.dialogue,
             turn: insight.number,
             turns: insight.turns,
-            at: insight.last_turn_at,
+            committed_at: insight.last_turn_at,
         }
     }
 }
@@ -103,10 +104,10 @@ pub async fn list_insights(
         player: player_id.as_ref(),
     };
     let store = &state.services.ledger.insights;
-    let found = store
+    let insights = store
         .list_insights(&caller.scope, &npc.world, &npc.id, filter, &page)
         .await?;
-    Ok(HttpResponse::Ok().json(Items::from_page(found, InsightView::from)))
+    Ok(HttpResponse::Ok().json(Items::from_page(insights, InsightView::from)))
 }
 
 /// Deletes an insight for good, with the older ones of the same entity and day that it replaced.

@@ -41,8 +41,8 @@ pub async fn list_jobs(
 ) -> Result<HttpResponse, Problem> {
     let page = pagination::parse_page::<JobId>(&state, query.0.limit, query.0.after)?;
     let store = &state.services.ledger.jobs;
-    let found = store.list_jobs(&caller.scope, query.0.status, &page).await?;
-    Ok(HttpResponse::Ok().json(Items::from(found)))
+    let jobs = store.list_jobs(&caller.scope, query.0.status, &page).await?;
+    Ok(HttpResponse::Ok().json(Items::from(jobs)))
 }
 
 /// Retries a job that was given up.

@@ -34,45 +34,46 @@ impl LedgerProbe {
 
     /// The first caller starts the check, which finishes even if the caller leaves. The other callers share the result.
     pub(super) async fn check_ledger(&self, ledger: &Ledger) -> Result<(), Problem> {
-        let (kept, maintenance) = (self.0.clone(), ledger.maintenance.clone());
-        let asking = async move {
-            let look = async {
-                let (answers, written) = tokio::join!(maintenance.ping(), Self::probe_write(maintenance.as_ref()));
-                answers?;
-                written.map_err(|why| {
+        let cached_check = self.0.clone();
+        let maintenance = ledger.maintenance.clone();
+        let check = async move {
+            let probe = async {
+                let (ping, write) = tokio::join!(maintenance.ping(), Self::probe_write(maintenance.as_ref()));
+                ping?;
+                write.map_err(|cause| {
                     Problem::new(
                         Code::LedgerNotWritable,
-                        format!("nothing can be written to the ledger: {why}"),
+                        format!("nothing can be written to the ledger: {cause}"),
                     )
                 })
             };
-            Ok(kept.get_with((), look).await)
+            Ok(cached_check.get_with((), probe).await)
         };
-        run_uncancelled(asking).await?
+        run_uncancelled(check).await?
     }
 
     /// Makes a test write, or returns why the write failed. A busy ledger may be slow or refuse a write. While other
     /// writes are committed, the ledger counts as writable.
     async fn probe_write(maintenance: &dyn Maintenance) -> Result<(), String> {
-        let committed = || maintenance.ledger_metrics().grouped.get_sample_count();
-        let before = committed();
-        let why = match tokio::time::timeout(Self::WRITE_TIMEOUT, maintenance.try_write()).await {
+        let write_count = || maintenance.ledger_metrics().grouped.get_sample_count();
+        let count_before = write_count();
+        let cause = match tokio::time::timeout(Self::WRITE_TIMEOUT, maintenance.try_write()).await {
             Ok(Ok(())) => return Ok(()),
-            Ok(Err(StoreError::NotWritable(why))) => return Err(why),
+            Ok(Err(StoreError::NotWritable(cause))) => return Err(cause),
             Ok(Err(error)) => {
-                tracing::warn!(%error, "the ledger did not take a write");
+                tracing::warn!(%error, "a test write to the ledger failed");
                 "the write was refused; the server's log says why".to_owned()
             }
             Err(_) => format!("a write took longer than {:?}", Self::WRITE_TIMEOUT),
         };
-        let others = async {
-            while committed() == before {
+        let other_writes = async {
+            while write_count() == count_before {
                 tokio::time::sleep(Self::OTHER_WRITES_POLL).await;
             }
         };
-        tokio::time::timeout(Self::OTHER_WRITES_TIMEOUT, others)
+        tokio::time::timeout(Self::OTHER_WRITES_TIMEOUT, other_writes)
             .await
-            .map_err(|_| why)
+            .map_err(|_| cause)
     }
 }
 
@@ -126,21 +127,21 @@ mod tests {
     #[tokio::test]
     async fn ledger_probe_passes_a_busy_ledger_and_fails_a_stalled_one() {
         let cases = [(false, false), (false, true), (true, false), (true, true)];
-        let asked = cases.map(|(hangs, writes)| async move {
+        let probes = cases.map(|(hangs, writes)| async move {
             let meters = LedgerMetrics::default();
             let ledger = Busy {
                 meters: meters.clone(),
                 hangs,
             };
-            let others = async {
+            let other_writes = async {
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 if writes {
                     meters.grouped.observe(1.0);
                 }
             };
-            let (written, ()) = tokio::join!(LedgerProbe::probe_write(&ledger), others);
-            assert_eq!(written.is_ok(), writes, "hangs: {hangs}");
+            let (result, ()) = tokio::join!(LedgerProbe::probe_write(&ledger), other_writes);
+            assert_eq!(result.is_ok(), writes, "hangs: {hangs}");
         });
-        futures_util::future::join_all(asked).await;
+        futures_util::future::join_all(probes).await;
     }
 }

@@ -60,8 +60,8 @@ struct Page {
 
 impl Page {
     fn title(&self) -> &str {
-        let first = self.text.lines().next().unwrap_or_default();
-        first.trim_start_matches("# ")
+        let first_line = self.text.lines().next().unwrap_or_default();
+        first_line.trim_start_matches("# ")
     }
 
     /// Returns the first sentence after the title, without links.
@@ -91,7 +91,9 @@ fn pages() -> Vec<Page> {
             text: String::from_utf8_lossy(&file.data).into_owned().into(),
         })
     }));
-    pages.sort_by(|one, other| (one.section, &one.path).cmp(&(other.section, &other.path)));
+    pages.sort_by(|left_page, right_page| {
+        (left_page.section, &left_page.path).cmp(&(right_page.section, &right_page.path))
+    });
     pages
 }
 

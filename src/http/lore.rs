@@ -64,10 +64,10 @@ pub async fn put_lore(
     let id: LoreId = name
         .parse()
         .map_err(|error| Problem::invalid_field("lore", format!("{error}")))?;
-    let wanted = IfMatch::from_put_request(&request)?;
+    let if_match = IfMatch::from_put_request(&request)?;
     run_uncancelled(async move {
         let store = &state.services.ledger.lore;
-        if wanted == IfMatch::MustExist && store.load_lore(&caller.scope, &world, &id).await?.is_none() {
+        if if_match == IfMatch::MustExist && store.load_lore(&caller.scope, &world, &id).await?.is_none() {
             return Err(etag::version_mismatch_error(0));
         }
         let edit = caller.new_edit(&state, "lore.put", format!("{world}/{id}"));
@@ -78,16 +78,16 @@ pub async fn put_lore(
             version: 0,
             updated_at: edit.made_at,
         };
-        let version = wanted.expected_version();
+        let version = if_match.expected_version();
         if query.0.is_dry_run() {
-            let refused = store.check_put(&caller.scope, &entry, version).await?;
+            let refusal = store.check_put(&caller.scope, &entry, version).await?;
             let stored = store.load_lore(&caller.scope, &world, &id).await?;
-            let stored = stored.map(|stored| stored.version);
-            entry.version = dry_run::next_version_unless(refused, stored, wanted, "world")?;
+            let stored_version = stored.map(|entry| entry.version);
+            entry.version = dry_run::next_version_unless(refusal, stored_version, if_match, "world")?;
             return Ok(HttpResponse::Ok().json(entry));
         }
         let outcome = lore::write_lore(&state.services, &caller.scope, entry, version, &edit).await?;
-        let created = etag::created_by_put(outcome, wanted, "world")?;
+        let created = etag::created_by_put(outcome, if_match, "world")?;
         state.sessions.forget_authored_everywhere(&caller.scope, &world).await;
         let stored = find_lore(&state, &caller, &world, &id).await?;
         let location = format!("/v1/worlds/{world}/lore/{id}");
@@ -132,13 +132,13 @@ pub async fn list_lore(
     let page = pagination::parse_page::<LoreId>(&state, query.0.limit, query.0.after)?;
     let world = path.0;
     worlds::find_world(&state, &caller, &world).await?;
-    let found = state
+    let entries = state
         .services
         .ledger
         .lore
         .list_lore(&caller.scope, &world, &page)
         .await?;
-    Ok(HttpResponse::Ok().json(Items::from(found)))
+    Ok(HttpResponse::Ok().json(Items::from(entries)))
 }
 
 /// A change of the world's state that an entry follows.
@@ -181,17 +181,19 @@ pub async fn lore_history(
         .state
         .load_changes_since(&caller.scope, &world, 0)
         .await?;
-    let mut followed: Vec<_> = changes
+    let mut related_changes: Vec<_> = changes
         .changes
         .into_iter()
         .filter(|stored| entry.text.follows_change(&stored.change))
         .collect();
-    let items = followed.split_off(followed.len().saturating_sub(MAX_HISTORY));
-    let items = items.into_iter().map(|stored| LoreChangeView {
+    let entries = related_changes.split_off(related_changes.len().saturating_sub(MAX_HISTORY));
+    let entries = entries.into_iter().map(|stored| LoreChangeView {
         cause: CauseView::new(&stored.cause, stored.changed_at),
         change: stored.change,
     });
-    Ok(HttpResponse::Ok().json(LoreHistoryView { items: items.collect() }))
+    Ok(HttpResponse::Ok().json(LoreHistoryView {
+        items: entries.collect(),
+    }))
 }
 
 /// Hides an entry: from now on, the entry is in no prompt.
@@ -209,11 +211,11 @@ pub async fn delete_lore(
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
     let (world, id) = path.0;
-    let wanted = IfMatch::from_request(&request)?;
+    let if_match = IfMatch::from_request(&request)?;
     run_uncancelled(async move {
         let edit = caller.new_edit(&state, "lore.delete", format!("{world}/{id}"));
         let store = &state.services.ledger.lore;
-        let version = wanted.expected_version();
+        let version = if_match.expected_version();
         let outcome = store.delete_lore(&caller.scope, &world, &id, version, &edit).await?;
         state.sessions.forget_authored_everywhere(&caller.scope, &world).await;
         etag::respond_deleted(outcome, "lore entry")
@@ -227,6 +229,6 @@ async fn find_lore<A>(
     world: &WorldId,
     id: &LoreId,
 ) -> Result<LoreEntry, Problem> {
-    let found = state.services.ledger.lore.load_lore(&caller.scope, world, id).await?;
-    found.ok_or_else(|| Problem::not_found("lore entry"))
+    let entry = state.services.ledger.lore.load_lore(&caller.scope, world, id).await?;
+    entry.ok_or_else(|| Problem::not_found("lore entry"))
 }

@@ -86,10 +86,10 @@ const fn default_true() -> bool {
 
 #[expect(clippy::ptr_arg, clippy::trivially_copy_pass_by_ref, reason = "as garde calls it")]
 fn each_once(npcs: &Vec<NpcId>, (): &()) -> garde::Result {
-    let mut seen = npcs.clone();
-    seen.sort();
-    seen.dedup();
-    if seen.len() == npcs.len() {
+    let mut ids = npcs.clone();
+    ids.sort();
+    ids.dedup();
+    if ids.len() == npcs.len() {
         Ok(())
     } else {
         Err(garde::Error::new("names an NPC twice"))
@@ -166,10 +166,10 @@ pub struct ConversationView {
 }
 
 impl ConversationView {
-    /// The view of the conversation for `who`.
-    fn for_caller(state: &AppState, dialogue: Dialogue, who: &Principal) -> Self {
+    /// The view of the conversation for `principal`.
+    fn for_caller(state: &AppState, dialogue: Dialogue, principal: &Principal) -> Self {
         let options = dialogue.options;
-        let for_author = who.role != Role::Player;
+        let for_author = principal.role != Role::Player;
         let default = state.services.settings.conversation.max_turns;
         Self {
             id: dialogue.id,
@@ -196,18 +196,18 @@ impl ConversationView {
     }
 }
 
-/// Loads the conversation `id` if `who` may interrupt, join and resume the conversation.
+/// Loads the conversation `id` if `principal` may interrupt, join and resume the conversation.
 ///
 /// # Errors
 /// 403 for a player who may only watch. 404 for a caller who may not watch.
 pub async fn interruptible_conversation(
     state: &AppState,
-    who: &Principal,
+    principal: &Principal,
     id: DialogueId,
 ) -> Result<Dialogue, Problem> {
-    let dialogue = reachable_conversation(state, who, id).await?;
+    let dialogue = reachable_conversation(state, principal, id).await?;
     let may_not = |player: &PlayerId| !dialogue.options.may_interrupt(player);
-    if who.player.as_ref().is_some_and(may_not) {
+    if principal.player.as_ref().is_some_and(may_not) {
         return Err(Problem::new(
             Code::Forbidden,
             "this player may watch this conversation, and not cut into it, join it or resume it (`interrupters`)",
@@ -216,25 +216,29 @@ pub async fn interruptible_conversation(
     Ok(dialogue)
 }
 
-/// Loads the conversation `id` if `who` may watch the conversation; 404 otherwise.
-pub async fn reachable_conversation(state: &AppState, who: &Principal, id: DialogueId) -> Result<Dialogue, Problem> {
-    let missing = || Problem::not_found("conversation");
+/// Loads the conversation `id` if `principal` may watch the conversation; 404 otherwise.
+pub async fn reachable_conversation(
+    state: &AppState,
+    principal: &Principal,
+    id: DialogueId,
+) -> Result<Dialogue, Problem> {
+    let not_found = || Problem::not_found("conversation");
     if id.kind() != DialogueKind::NpcConversation {
-        return Err(missing());
+        return Err(not_found());
     }
-    let found = state.services.ledger.dialogues.load_dialogue(&who.scope(), id).await?;
-    found.filter(|dialogue| may_reach(who, dialogue)).ok_or_else(missing)
+    let dialogues = &state.services.ledger.dialogues;
+    let stored = dialogues.load_dialogue(&principal.scope(), id).await?;
+    stored
+        .filter(|dialogue| may_reach(principal, dialogue))
+        .ok_or_else(not_found)
 }
 
-fn may_reach(who: &Principal, dialogue: &Dialogue) -> bool {
-    who.can_access_world(&dialogue.world)
-        && match who.role {
+fn may_reach(principal: &Principal, dialogue: &Dialogue) -> bool {
+    principal.can_access_world(&dialogue.world)
+        && match principal.role {
             Role::Operator => false,
             Role::Admin | Role::Backend | Role::Viewer => true,
-            Role::Player => {
-                let let_in = |player| dialogue.options.may_watch(player);
-                who.player.as_ref().is_some_and(let_in)
-            }
+            Role::Player => matches!(&principal.player, Some(player) if dialogue.options.may_watch(player)),
         }
 }
 
@@ -253,21 +257,21 @@ pub async fn create_conversation(
     request: HttpRequest,
     body: Body<ConversationBody>,
 ) -> Result<HttpResponse, Problem> {
-    let raw = body.raw.clone();
     if !caller.principal.can_access_world(&body.world_id) {
         return Err(Problem::not_found("world").with_param("world_id"));
     }
-    let new = NewConversation::from(body.value);
+    let command = NewConversation::from(body.value);
     let work = {
-        let (state, who) = (state.clone(), caller.principal.clone());
+        let state = state.clone();
+        let principal = caller.principal.clone();
         async move {
             let conversations = state.sessions.npc_conversations();
-            let created = conversations.create_conversation(&who.scope(), new).await?;
+            let created = conversations.create_conversation(&principal.scope(), command).await?;
             let location = format!("/v1/npc-conversations/{}", created.id);
-            IdempotentResponse::created(&ConversationView::for_caller(&state, created, &who), location)
+            IdempotentResponse::created(&ConversationView::for_caller(&state, created, &principal), location)
         }
     };
-    idempotency::run_once(&state, &caller.principal, &request, &raw, work).await
+    idempotency::run_once(&state, &caller.principal, &request, &body.raw, work).await
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -308,16 +312,16 @@ pub async fn list_conversations(
     query: QueryParams<ConversationListQuery>,
 ) -> Result<HttpResponse, Problem> {
     let kind = DialogueKind::NpcConversation;
-    let who = &caller.principal;
+    let principal = &caller.principal;
     let world = query.0.world_id.as_ref();
-    if world.is_some_and(|world| !who.can_access_world(world)) {
+    if world.is_some_and(|world| !principal.can_access_world(world)) {
         return Ok(HttpResponse::Ok().json(Items::<ConversationView>::only_page([])));
     }
-    let is_listed = |dialogue: &Dialogue| dialogue.id.kind() == kind && may_reach(who, dialogue);
+    let is_listed = |dialogue: &Dialogue| dialogue.id.kind() == kind && may_reach(principal, dialogue);
     let page = pagination::page_of_dialogues(&state, &caller.scope, is_listed, query.0.limit, query.0.after).await?;
     let filter = DialogueFilter {
         kind: Some(kind),
-        world: who.world.clone().or(query.0.world_id),
+        world: principal.world.clone().or(query.0.world_id),
         npc: query.0.npc_id,
         heard_by: query.0.heard_by,
         status: query.0.status,
@@ -326,10 +330,9 @@ pub async fn list_conversations(
         chat_key: None,
     };
     let dialogues = &state.services.ledger.dialogues;
-    let found = dialogues.list_dialogues(&caller.scope, &filter, &page).await?;
-    Ok(HttpResponse::Ok().json(Items::from_page(found, |dialogue| {
-        ConversationView::for_caller(&state, dialogue, &caller.principal)
-    })))
+    let conversations = dialogues.list_dialogues(&caller.scope, &filter, &page).await?;
+    let view = |dialogue| ConversationView::for_caller(&state, dialogue, principal);
+    Ok(HttpResponse::Ok().json(Items::from_page(conversations, view)))
 }
 
 /// Returns a conversation.
@@ -431,8 +434,8 @@ pub async fn step_conversation(
         return Err(DialogueError::Ended.into());
     }
     let conversations = state.sessions.npc_conversations();
-    let said = conversations.say_next_line(&caller.scope, path.0).await?;
-    let turn = completed_turn(said.await)?;
+    let line = conversations.say_next_line(&caller.scope, path.0).await?;
+    let turn = completed_turn(line.await)?;
     Ok(HttpResponse::Ok().json(TurnView::for_caller(&turn, &caller.principal)))
 }
 
@@ -457,14 +460,14 @@ pub async fn interrupt_conversation(
     let body = body.value.with_header_key(&request)?;
     run_uncancelled(async move {
         interruptible_conversation(&state, &caller.principal, path.0).await?;
-        let wish = body.into_command(&caller.principal)?;
-        if let Some(player) = &wish.who.player {
+        let command = body.into_command(&caller.principal)?;
+        if let Some(player) = &command.who.player {
             caller.count_cut(&state, player)?;
             state.check_player_share(&caller.scope, player).await?;
         }
         let conversations = state.sessions.npc_conversations();
-        let done = conversations.interrupt_dialogue(&caller.scope, path.0, wish).await?;
-        Ok(HttpResponse::Ok().json(InterruptView::for_caller(done, &caller.principal)))
+        let outcome = conversations.interrupt_dialogue(&caller.scope, path.0, command).await?;
+        Ok(HttpResponse::Ok().json(InterruptView::for_caller(outcome, &caller.principal)))
     })
     .await
 }
@@ -515,14 +518,13 @@ pub struct JoinBody {
 ///
 /// # Errors
 /// A player's token names another player, or another token names no player.
-pub fn joining_player(who: &Principal, named: Option<PlayerId>) -> Result<PlayerId, Problem> {
-    match (&who.player, named) {
-        (Some(own), None) => Ok(own.clone()),
-        (Some(own), Some(named)) if *own == named => Ok(named),
-        (Some(_), Some(_)) => {
+pub fn joining_player(principal: &Principal, requested: Option<PlayerId>) -> Result<PlayerId, Problem> {
+    match (&principal.player, requested) {
+        (Some(own_player), Some(requested)) if *own_player != requested => {
             Err(Problem::new(Code::Forbidden, "a player's token speaks for that player only").with_param("player_id"))
         }
-        (None, Some(named)) => Ok(named),
+        (Some(own_player), _) => Ok(own_player.clone()),
+        (None, Some(requested)) => Ok(requested),
         (None, None) => Err(Problem::invalid_field("player_id", "is missing")),
     }
 }
@@ -547,22 +549,22 @@ pub async fn join_conversation(
 ) -> Result<HttpResponse, Problem> {
     let player = joining_player(&caller.principal, body.value.player_id.clone())?;
     caller.count_new_session(&state)?;
-    let (id, raw) = (path.0, body.raw.clone());
     // The key fixes the session, so a retry gets the same session even if this process dies before the answer.
     let caller_and_key = |key| format!(":join {:?} {key}", (&caller.principal.subject, caller.principal.role));
     let key = idempotency::idempotency_key(&request)?.map(caller_and_key);
     let work = {
-        let (state, scope, who) = (state.clone(), caller.scope.clone(), caller.principal.clone());
+        let state = state.clone();
+        let principal = caller.principal.clone();
         async move {
-            interruptible_conversation(&state, &who, id).await?;
+            interruptible_conversation(&state, &principal, path.0).await?;
             let conversations = state.sessions.npc_conversations();
-            let joined = conversations.join_conversation(&scope, id, player, key.as_deref());
-            let created = joined.await?;
-            NewSessionView::for_caller(created, &who).into_idempotent_response()
+            let scope = principal.scope();
+            let joined = conversations.join_conversation(&scope, path.0, player, key.as_deref());
+            NewSessionView::for_caller(joined.await?, &principal).into_idempotent_response()
         }
     };
-    let again = |kept| NewSessionView::replay_response(state.clone(), caller.principal.clone(), kept);
-    idempotency::run_once_with_replay(&state, &caller.principal, &request, &raw, work, again).await
+    let replay = |stored| NewSessionView::replay_response(state.clone(), caller.principal.clone(), stored);
+    idempotency::run_once_with_replay(&state, &caller.principal, &request, &body.raw, work, replay).await
 }
 
 /// Ends a conversation.

@@ -79,7 +79,13 @@ pub struct PersonaBody {
 }
 
 impl NpcBody {
-    fn into_npc(self, world: WorldId, language: Language, id: NpcId, at: DateTime<Utc>) -> Result<Npc, Problem> {
+    fn into_npc(
+        self,
+        world: WorldId,
+        language: Language,
+        id: NpcId,
+        updated_at: DateTime<Utc>,
+    ) -> Result<Npc, Problem> {
         Ok(Npc {
             world,
             id,
@@ -98,7 +104,7 @@ impl NpcBody {
             has_scenarios: false,
             has_tells: false,
             version: 0,
-            updated_at: at,
+            updated_at,
         })
     }
 }
@@ -126,7 +132,7 @@ pub async fn put_npc(
     let id: NpcId = name
         .parse()
         .map_err(|error| Problem::invalid_field("npc", format!("{error}")))?;
-    let wanted = IfMatch::from_put_request(&request)?;
+    let if_match = IfMatch::from_put_request(&request)?;
     let edit = caller.new_edit(&state, "npc.put", format!("{world}/{id}"));
     let authored = &state.services.ledger.authored;
     let language = match body.value.language {
@@ -140,14 +146,14 @@ pub async fn put_npc(
     if let Some(model) = &npc.model
         && !state.services.models.is_model_allowed(model)
     {
-        let why = "is not one that the operator lets NPCs name";
-        return Err(Problem::invalid_field("model", why));
+        let detail = "is not one that the operator lets NPCs name";
+        return Err(Problem::invalid_field("model", detail));
     }
     worlds::check_models(&state, &npc.settings)?;
     if query.0.is_dry_run() {
         worlds::find_world(&state, &caller, &world).await?;
         let stored = authored.load_npc(&caller.scope, &world, &id).await?;
-        npc.version = dry_run::next_version(stored.as_ref().map(|stored| stored.version), wanted)?;
+        npc.version = dry_run::next_version(stored.as_ref().map(|stored| stored.version), if_match)?;
         if let Some(stored) = stored {
             npc.has_scenarios = stored.has_scenarios;
             npc.has_tells = stored.has_tells;
@@ -156,12 +162,12 @@ pub async fn put_npc(
     }
     run_uncancelled(async move {
         let store = &state.services.ledger.authored;
-        if wanted == IfMatch::MustExist && store.load_npc(&caller.scope, &world, &id).await?.is_none() {
+        if if_match == IfMatch::MustExist && store.load_npc(&caller.scope, &world, &id).await?.is_none() {
             return Err(etag::version_mismatch_error(0));
         }
-        let version = wanted.expected_version();
+        let version = if_match.expected_version();
         let outcome = store.put_npc(&caller.scope, &npc, version, &edit).await?;
-        let created = etag::created_by_put(outcome, wanted, "world")?;
+        let created = etag::created_by_put(outcome, if_match, "world")?;
         state.sessions.forget_authored_everywhere(&caller.scope, &world).await;
         let stored = find_npc(&state, &caller, &world, &id).await?;
         let location = format!("/v1/worlds/{world}/npcs/{id}");
@@ -205,8 +211,8 @@ pub async fn list_npcs(
     let page = pagination::parse_page::<NpcId>(&state, query.0.limit, query.0.after)?;
     worlds::find_world(&state, &caller, &path.0).await?;
     let authored = &state.services.ledger.authored;
-    let found = authored.list_npcs(&caller.scope, &path.0, &page).await?;
-    Ok(HttpResponse::Ok().json(Items::from(found)))
+    let npcs = authored.list_npcs(&caller.scope, &path.0, &page).await?;
+    Ok(HttpResponse::Ok().json(Items::from(npcs)))
 }
 
 /// Hides an NPC and ends its dialogues.
@@ -226,11 +232,11 @@ pub async fn delete_npc(
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
     let (world, id) = path.0;
-    let wanted = IfMatch::from_request(&request)?;
+    let if_match = IfMatch::from_request(&request)?;
     run_uncancelled(async move {
         let edit = caller.new_edit(&state, "npc.delete", format!("{world}/{id}"));
         let store = &state.services.ledger.authored;
-        let version = wanted.expected_version();
+        let version = if_match.expected_version();
         let outcome = store.delete_npc(&caller.scope, &world, &id, version, &edit).await?;
         state.sessions.forget_authored_everywhere(&caller.scope, &world).await;
         etag::respond_deleted(outcome, "NPC")
@@ -246,6 +252,6 @@ pub async fn find_npc<A>(
     id: &NpcId,
 ) -> Result<Npc, Problem> {
     let authored = &state.services.ledger.authored;
-    let found = authored.load_npc(&caller.scope, world, id).await?;
-    found.ok_or_else(|| Problem::not_found("NPC"))
+    let npc = authored.load_npc(&caller.scope, world, id).await?;
+    npc.ok_or_else(|| Problem::not_found("NPC"))
 }

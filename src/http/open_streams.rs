@@ -21,7 +21,7 @@ pub trait ClosableStream: Send + Sync {
     /// The current caller of the stream.
     fn principal(&self) -> Principal;
     /// Sends the reason, and closes the stream.
-    fn close_with_reason(&self, why: &Problem);
+    fn close_with_reason(&self, problem: &Problem);
 }
 
 /// The open streams of this node. Cheap to clone.
@@ -30,19 +30,19 @@ pub struct OpenStreams(Arc<StreamTable>);
 
 #[derive(Default)]
 struct StreamTable {
-    next: AtomicU64,
+    next_id: AtomicU64,
     streams: Mutex<HashMap<u64, Weak<dyn ClosableStream>>>,
 }
 
 /// An entry of the list, until dropped.
 pub struct OpenStreamGuard {
-    open: Arc<StreamTable>,
+    table: Arc<StreamTable>,
     id: u64,
 }
 
 impl Drop for OpenStreamGuard {
     fn drop(&mut self) {
-        self.open.streams.lock().remove(&self.id);
+        self.table.streams.lock().remove(&self.id);
     }
 }
 
@@ -50,26 +50,26 @@ impl OpenStreams {
     /// Adds a stream. If the caller is already refused, the stream closes at once.
     #[must_use]
     pub fn add_stream(&self, auth: &Authenticator, stream: &Arc<dyn ClosableStream>) -> OpenStreamGuard {
-        let id = self.0.next.fetch_add(1, Relaxed);
+        let id = self.0.next_id.fetch_add(1, Relaxed);
         self.0.streams.lock().insert(id, Arc::downgrade(stream));
         close_if_refused(auth, &**stream);
         OpenStreamGuard {
-            open: self.0.clone(),
+            table: self.0.clone(),
             id,
         }
     }
 
     /// Closes the streams of refused callers.
     pub(super) fn close_refused(&self, auth: &Authenticator) {
-        let all: Vec<_> = self.0.streams.lock().values().filter_map(Weak::upgrade).collect();
-        for stream in all {
+        let streams: Vec<_> = self.0.streams.lock().values().filter_map(Weak::upgrade).collect();
+        for stream in streams {
             close_if_refused(auth, &*stream);
         }
     }
 }
 
 fn close_if_refused(auth: &Authenticator, stream: &dyn ClosableStream) {
-    if let Err(refused) = auth.check_not_refused(&stream.principal()) {
-        stream.close_with_reason(&refused.into());
+    if let Err(refusal) = auth.check_not_refused(&stream.principal()) {
+        stream.close_with_reason(&refusal.into());
     }
 }

@@ -108,35 +108,35 @@ fn complete_operation(path: &str, method: &str, operation: &mut Value) {
     // Viewers may read all that backends may read, as in the extractor.
     if method == "get"
         && let Some(roles) = operation["x-roles"].as_array_mut()
-        && let Some(at) = roles.iter().position(|role| role == "backend")
+        && let Some(position) = roles.iter().position(|role| role == "backend")
     {
-        roles.insert(at + 1, json!("viewer"));
+        roles.insert(position + 1, json!("viewer"));
     }
     if let Some(roles) = operation["x-roles"].as_array() {
         let names: Vec<&str> = roles.iter().filter_map(Value::as_str).collect();
-        let words = format!("Roles: {}.", names.join(", "));
+        let roles_text = format!("Roles: {}.", names.join(", "));
         let text = operation["description"].as_str().map(|text| format!("{text}\n\n"));
-        operation["description"] = json!(text.unwrap_or_default() + &words);
+        operation["description"] = json!(text.unwrap_or_default() + &roles_text);
         operation["security"] = json!([{"token": []}]);
         statuses.extend([401, 403, 429, 503]);
     }
     if path == "/readyz" {
         statuses.push(503);
     }
-    let has = |place: &str| {
+    let has_parameter_in = |place: &str| {
         operation["parameters"]
             .as_array()
-            .is_some_and(|all| all.iter().any(|one| one["in"] == place))
+            .is_some_and(|parameters| parameters.iter().any(|parameter| parameter["in"] == place))
     };
-    if has("path") {
+    if has_parameter_in("path") {
         statuses.push(404);
     }
-    if has("query") {
+    if has_parameter_in("query") {
         statuses.push(422);
     }
     let has_header = |name: &str| {
-        let mut all = operation["parameters"].as_array().into_iter().flatten();
-        all.any(|one| one["in"] == "header" && one["name"] == name)
+        let mut parameters = operation["parameters"].as_array().into_iter().flatten();
+        parameters.any(|parameter| parameter["in"] == "header" && parameter["name"] == name)
     };
     if has_header("If-Match") {
         statuses.push(400);
@@ -161,12 +161,12 @@ fn complete_operation(path: &str, method: &str, operation: &mut Value) {
             fill_problem(status, response);
         }
     }
-    let sorted: Map<String, Value> = {
-        let mut all: Vec<_> = std::mem::take(responses).into_iter().collect();
-        all.sort_by(|a, b| a.0.cmp(&b.0));
-        all.into_iter().collect()
+    let sorted_responses: Map<String, Value> = {
+        let mut entries: Vec<_> = std::mem::take(responses).into_iter().collect();
+        entries.sort_by(|a, b| a.0.cmp(&b.0));
+        entries.into_iter().collect()
     };
-    *responses = sorted;
+    *responses = sorted_responses;
 }
 
 /// Adds a missing description: OpenAPI requires a description, and the status says enough.

@@ -120,8 +120,8 @@ pub async fn page_of_dialogues(
         .as_deref()
         .and_then(|cursor| cursor.parse::<DialogueId>().ok());
     if let Some(id) = cursor {
-        let found = state.services.ledger.dialogues.load_dialogue(scope, id).await?;
-        if !found.is_some_and(|found| is_listed(&found)) {
+        let dialogue = state.services.ledger.dialogues.load_dialogue(scope, id).await?;
+        if !dialogue.is_some_and(|dialogue| is_listed(&dialogue)) {
             return Err(invalid_cursor());
         }
     }

@@ -48,14 +48,15 @@ pub struct ProgressView {
 async fn respond_with_progress(
     state: &AppState,
     caller: &Authorized<Author>,
-    (world, npc): (World, Npc),
+    world: &World,
+    npc: &Npc,
     player_id: PlayerId,
 ) -> Result<HttpResponse, Problem> {
-    let standing = scenarios::player_standing(&state.services, &caller.scope, &world, &npc, &player_id).await?;
+    let standing = scenarios::player_standing(&state.services, &caller.scope, world, npc, &player_id).await?;
     Ok(HttpResponse::Ok().json(ProgressView {
-        world_id: world.id,
+        world_id: world.id.clone(),
         player_id,
-        npc_id: npc.id,
+        npc_id: npc.id.clone(),
         progress: standing.progress().get(),
         set: standing.backend_progress().get(),
     }))
@@ -86,8 +87,8 @@ pub async fn get_progress(
     path: Path<(WorldId, PlayerId, NpcId)>,
 ) -> Result<HttpResponse, Problem> {
     let (world, player, npc) = path.0;
-    let of = find_world_and_npc(&state, &caller, &world, &npc).await?;
-    respond_with_progress(&state, &caller, of, player).await
+    let (world, npc) = find_world_and_npc(&state, &caller, &world, &npc).await?;
+    respond_with_progress(&state, &caller, &world, &npc, player).await
 }
 
 /// Sets the progress of a player with an NPC, higher or lower.
@@ -110,11 +111,11 @@ pub async fn put_progress(
 ) -> Result<HttpResponse, Problem> {
     run_uncancelled(async move {
         let (world_id, player, npc_id) = path.0;
-        let of = find_world_and_npc(&state, &caller, &world_id, &npc_id).await?;
+        let (world, npc) = find_world_and_npc(&state, &caller, &world_id, &npc_id).await?;
         let edit = caller.new_edit(&state, "progress.put", format!("{world_id}/{player}/{npc_id}"));
         let to = Progress::new(body.value.progress).unwrap_or_default();
-        scenarios::set_progress(&state.services, &caller.scope, (&of.0, &of.1), &player, to, &edit).await?;
-        respond_with_progress(&state, &caller, of, player).await
+        scenarios::set_progress(&state.services, &caller.scope, (&world, &npc), &player, to, &edit).await?;
+        respond_with_progress(&state, &caller, &world, &npc, player).await
     })
     .await
 }

@@ -8,33 +8,40 @@ use colloquy_core::{
 };
 use colloquy_ports::ledger::dialogues::{Dialogue, DialogueStatus};
 
-/// Loads the session `id` if `who` has access; 404 otherwise.
-pub async fn reachable_session(state: &AppState, who: &Principal, id: DialogueId) -> Result<Dialogue, Problem> {
-    let missing = || Problem::not_found("session");
+/// Loads the session `id` if `principal` has access; 404 otherwise.
+pub async fn reachable_session(state: &AppState, principal: &Principal, id: DialogueId) -> Result<Dialogue, Problem> {
+    let not_found = || Problem::not_found("session");
     if id.kind() != DialogueKind::Session {
-        return Err(missing());
+        return Err(not_found());
     }
-    let found = state.services.ledger.dialogues.load_dialogue(&who.scope(), id).await?;
-    found.filter(|dialogue| may_reach(who, dialogue)).ok_or_else(missing)
+    let dialogues = &state.services.ledger.dialogues;
+    let stored = dialogues.load_dialogue(&principal.scope(), id).await?;
+    stored
+        .filter(|dialogue| may_reach(principal, dialogue))
+        .ok_or_else(not_found)
 }
 
 /// As [`reachable_session`], for a session that accepts lines.
 ///
 /// # Errors
 /// The session is closed. Its actor may not yet know that an NPC or the world was deleted.
-pub async fn reachable_open_session(state: &AppState, who: &Principal, id: DialogueId) -> Result<Dialogue, Problem> {
-    let dialogue = reachable_session(state, who, id).await?;
+pub async fn reachable_open_session(
+    state: &AppState,
+    principal: &Principal,
+    id: DialogueId,
+) -> Result<Dialogue, Problem> {
+    let dialogue = reachable_session(state, principal, id).await?;
     if dialogue.status == DialogueStatus::Closed {
         return Err(DialogueError::Closed.into());
     }
     Ok(dialogue)
 }
 
-pub(super) fn may_reach(who: &Principal, dialogue: &Dialogue) -> bool {
-    who.can_access_world(&dialogue.world)
-        && match who.role {
+pub(super) fn may_reach(principal: &Principal, dialogue: &Dialogue) -> bool {
+    principal.can_access_world(&dialogue.world)
+        && match principal.role {
             Role::Operator => false,
             Role::Admin | Role::Backend | Role::Viewer => true,
-            Role::Player => who.player.is_some() && who.player == dialogue.player,
+            Role::Player => principal.player.is_some() && principal.player == dialogue.player,
         }
 }

@@ -47,7 +47,7 @@ pub async fn apply_notice(state: &AppState, notice: &Notice) {
 async fn notify_other_nodes(state: &AppState, notice: &Notice) {
     let Some(nodes) = &state.nodes else { return };
     if let Err(error) = nodes.notify_peers(notice).await {
-        tracing::info!(%error, "another node will find by itself who is refused");
+        tracing::info!(%error, "another node was not notified; it reads the revocations from the ledger");
     }
 }
 
@@ -74,7 +74,7 @@ pub async fn poll_refusals(state: web::Data<AppState>) {
     loop {
         ticks.tick().await;
         if let Err(error) = catch_up(&state).await {
-            tracing::warn!(%error, "what others have disabled and revoked could not be read");
+            tracing::warn!(%error, "disabled tenants and revocations could not be read");
         }
     }
 }

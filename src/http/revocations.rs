@@ -43,10 +43,10 @@ impl RevokeRequest {
     /// Returns the revoked tokens, their name in the audit log, and the end of the revocation, if known.
     fn into_revoked(self, now: DateTime<Utc>) -> Result<(Revoked, String, Option<DateTime<Utc>>), Problem> {
         let of_one = |param: &str| Problem::invalid_field(param, "does not go together with what is revoked");
-        if self.before.is_some_and(|before| before > now) {
+        if self.before.is_some_and(|issued_before| issued_before > now) {
             return Err(Problem::invalid_field("before", "must not be in the future"));
         }
-        let before = self.before.unwrap_or(now);
+        let issued_before = self.before.unwrap_or(now);
         match (self.jti, self.subject, self.player_id) {
             (Some(_), None, None) if self.before.is_some() => Err(of_one("before")),
             (Some(jti), None, None) => {
@@ -56,11 +56,11 @@ impl RevokeRequest {
             (None, Some(_), None) | (None, None, Some(_)) if self.expires_at.is_some() => Err(of_one("expires_at")),
             (None, Some(subject), None) => {
                 let object = format!("subject:{subject}");
-                Ok((Revoked::Subject(subject, before), object, None))
+                Ok((Revoked::Subject(subject, issued_before), object, None))
             }
             (None, None, Some(player)) => {
                 let object = format!("player:{player}");
-                Ok((Revoked::Player(player, before), object, None))
+                Ok((Revoked::Player(player, issued_before), object, None))
             }
             _ => Err(Problem::invalid_field("jti", "name one of jti, subject and player_id")),
         }
@@ -74,7 +74,7 @@ impl RevokeRequest {
 #[utoipa::path(
     tag = "access",
     request_body = RevokeRequest,
-    responses((status = 204), (status = 409, description = "The tenant has revoked as many tokens as it may (`too_many_revocations`)")),
+    responses((status = 204), (status = 409, description = "The tenant has the maximum number of revoked tokens (`too_many_revocations`)")),
     extensions(("x-roles" = json!(["admin"]))),
 )]
 #[post("/v1/tokens:revoke")]
@@ -92,12 +92,12 @@ pub async fn revoke_tokens(
             "too many tokens are revoked; revoke by subject or player, and name when a token expires",
         ));
     }
-    let last = state.auth.max_revocation_end(now);
+    let latest_end = state.auth.max_revocation_end(now);
     let edit = caller.new_edit(&state, "token.revoke", object);
     let revocation = Revocation {
         tenant: caller.scope.tenant().clone(),
         revoked,
-        matters_until: expires_at.map_or(last, |at| state.auth.believed_until(at).min(last)),
+        matters_until: expires_at.map_or(latest_end, |expiry| state.auth.believed_until(expiry).min(latest_end)),
         revoked_at: edit.made_at,
     };
     run_uncancelled(async move {

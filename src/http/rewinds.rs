@@ -49,7 +49,8 @@ pub struct InterruptBody {
     if_head: Option<u32>,
     /// The player for whom the caller acts, for the audit log. A player's token can only name its own player.
     #[schema(value_type = Option<String>, pattern = r"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$")]
-    by: Option<PlayerId>,
+    #[serde(rename = "by")]
+    acting_player: Option<PlayerId>,
 }
 
 impl InterruptBody {
@@ -62,27 +63,27 @@ impl InterruptBody {
         Ok(Self { key, ..self })
     }
 
-    /// Converts the body to a command of `who`.
+    /// Converts the body to a command of `principal`.
     ///
     /// # Errors
     /// The body has both heard lengths, or a player names another player.
-    pub(super) fn into_command(self, who: &Principal) -> Result<InterruptCommand, Problem> {
-        let heard = parse_heard(self.heard_chars, self.heard_utf16)?;
-        let mut who = who.clone();
-        match (&who.player, self.by) {
-            (Some(own), Some(by)) if *own != by => {
-                let why = "a player's token speaks for that player only";
-                return Err(Problem::new(Code::Forbidden, why).with_param("by"));
+    pub(super) fn into_command(self, principal: &Principal) -> Result<InterruptCommand, Problem> {
+        let heard_length = parse_heard(self.heard_chars, self.heard_utf16)?;
+        let mut principal = principal.clone();
+        match (&principal.player, self.acting_player) {
+            (Some(own_player), Some(acting_player)) if *own_player != acting_player => {
+                let detail = "a player's token speaks for that player only";
+                return Err(Problem::new(Code::Forbidden, detail).with_param("by"));
             }
-            (None, by) => who.player = by,
+            (None, acting_player) => principal.player = acting_player,
             (Some(_), _) => {}
         }
         Ok(InterruptCommand {
             turn: self.turn,
-            heard_length: heard,
+            heard_length,
             key: self.key,
             if_head: self.if_head,
-            who,
+            who: principal,
         })
     }
 }
@@ -105,8 +106,8 @@ pub struct InterruptView {
 }
 
 impl InterruptView {
-    pub(super) fn for_caller(done: InterruptOutcome, who: &Principal) -> Self {
-        match done {
+    pub(super) fn for_caller(outcome: InterruptOutcome, principal: &Principal) -> Self {
+        match outcome {
             InterruptOutcome::Cut { turn } | InterruptOutcome::Dropped { turn } => Self {
                 interrupted: true,
                 turn,
@@ -122,7 +123,7 @@ impl InterruptView {
             InterruptOutcome::Rewound(rewound) => {
                 let goes_on = rewound.replacing.map(|_| rewound.head_turn + 1);
                 let mut rewound = DialogueRewound::from(&*rewound);
-                if who.role == Role::Player {
+                if principal.role == Role::Player {
                     rewound = rewound.for_players();
                 }
                 Self {
@@ -157,12 +158,15 @@ pub async fn interrupt_turn(
     let body = body.0.with_header_key(&request)?;
     run_uncancelled(async move {
         let dialogue = reachable_session(&state, &caller.principal, path.0).await?;
-        let wish = body.into_command(&caller.principal)?;
-        if let Some(player) = dialogue.player.filter(|_| is_limited_cut(&wish)) {
+        let command = body.into_command(&caller.principal)?;
+        if let Some(player) = dialogue.player.filter(|_| is_limited_cut(&command)) {
             caller.count_cut(&state, &player)?;
         }
-        let done = state.sessions.interrupt_dialogue(&caller.scope, path.0, wish).await?;
-        Ok(HttpResponse::Ok().json(InterruptView::for_caller(done, &caller.principal)))
+        let outcome = state
+            .sessions
+            .interrupt_dialogue(&caller.scope, path.0, command)
+            .await?;
+        Ok(HttpResponse::Ok().json(InterruptView::for_caller(outcome, &caller.principal)))
     })
     .await
 }
@@ -180,8 +184,8 @@ pub(super) fn is_limited_cut(command: &InterruptCommand) -> bool {
 pub(super) fn parse_heard(chars: Option<usize>, utf16: Option<usize>) -> Result<Option<HeardLength>, Problem> {
     match (chars, utf16) {
         (Some(_), Some(_)) => {
-            let why = "does not go together with heard_chars";
-            Err(Problem::invalid_field("heard_utf16", why))
+            let detail = "does not go together with heard_chars";
+            Err(Problem::invalid_field("heard_utf16", detail))
         }
         (None, Some(units)) => Ok(Some(HeardLength::Utf16(units))),
         (chars, None) => Ok(chars.map(HeardLength::Chars)),
@@ -225,15 +229,15 @@ pub async fn rewind_session(
     let key = idempotency::header_or_body_key(&request, body.value.key)?;
     run_uncancelled(async move {
         reachable_session(&state, &caller.principal, path.0).await?;
-        let wish = InterruptCommand {
+        let command = InterruptCommand {
             turn: Some(body.value.turn),
             heard_length: None,
             key,
             if_head: body.value.if_head,
             who: caller.principal.clone(),
         };
-        let done = state.sessions.rewind_dialogue(&caller.scope, path.0, wish).await?;
-        Ok(HttpResponse::Ok().json(InterruptView::for_caller(done, &caller.principal)))
+        let outcome = state.sessions.rewind_dialogue(&caller.scope, path.0, command).await?;
+        Ok(HttpResponse::Ok().json(InterruptView::for_caller(outcome, &caller.principal)))
     })
     .await
 }
@@ -275,20 +279,23 @@ pub async fn regenerate_turn(
         caller.count_turn(&state, player)?;
     }
     let key = idempotency::header_or_body_key(&request, body.0.key)?;
-    let (id, if_head) = (dialogue.id, body.0.if_head);
-    let again = |mark| {
-        let (state, scope, who) = (state.clone(), caller.scope.clone(), caller.principal.clone());
+    let id = dialogue.id;
+    let if_head = body.0.if_head;
+    let regenerate = |mark| {
+        let state = state.clone();
+        let scope = caller.scope.clone();
+        let principal = caller.principal.clone();
         async move {
             state
                 .sessions
-                .regenerate_reply(&scope, id, &who, key, if_head, mark)
+                .regenerate_reply(&scope, id, &principal, key, if_head, mark)
                 .await
         }
     };
     if accepts_event_stream(&request) {
-        return sse::stream_turn(&state, &caller.principal, id, |mark| again(Some(mark))).await;
+        return sse::stream_turn(&state, &caller.principal, id, |mark| regenerate(Some(mark))).await;
     }
-    let turn = await_turn(again(None).await?).await?;
+    let turn = await_turn(regenerate(None).await?).await?;
     Ok(HttpResponse::Ok().json(TurnView::for_caller(&turn, &caller.principal)))
 }
 
@@ -331,14 +338,14 @@ pub async fn resume_turn(
             Some(player) => caller.count_cut(&state, player)?,
             None => {}
         }
-        let wish = ResumeCommand {
+        let command = ResumeCommand {
             key,
             re: None,
             who: caller.principal.clone(),
             may_continue,
         };
-        let done = state.sessions.resume_dialogue(&caller.scope, path.0, wish).await?;
-        Ok(HttpResponse::Ok().json(InterruptView::for_caller(done, &caller.principal)))
+        let outcome = state.sessions.resume_dialogue(&caller.scope, path.0, command).await?;
+        Ok(HttpResponse::Ok().json(InterruptView::for_caller(outcome, &caller.principal)))
     })
     .await
 }
@@ -349,10 +356,13 @@ pub(super) async fn needs_continuation(
     scope: &TenantScope,
     dialogue: &Dialogue,
 ) -> Result<bool, Problem> {
-    let (ledger, number) = (&state.services.ledger, dialogue.head_turn);
-    let last = ledger.dialogues.load_turns(scope, dialogue.id, number, number).await?;
-    let Some(last) = last.first() else { return Ok(false) };
+    let ledger = &state.services.ledger;
+    let number = dialogue.head_turn;
+    let last_turn = ledger.dialogues.load_turns(scope, dialogue.id, number, number).await?;
+    let Some(last_turn) = last_turn.first() else {
+        return Ok(false);
+    };
     let now = state.services.clock.now();
-    let sealed = ledger.rewinds.load_sealed_reply(scope, last.id, now).await?;
+    let sealed = ledger.rewinds.load_sealed_reply(scope, last_turn.id, now).await?;
     Ok(sealed.is_some_and(|sealed| sealed.whole.is_none()))
 }

@@ -42,7 +42,7 @@ pub struct SaveBody {
     tag = "saves",
     params(("world" = String, Path), ("Idempotency-Key" = Option<String>, Header, description = "Makes a retry safe")),
     request_body = SaveBody,
-    responses((status = 201, body = Save), (status = 409, description = "The world has as many saves as it may (`too_many_saves`), or the same request is being handled")),
+    responses((status = 201, body = Save), (status = 409, description = "The world has the maximum number of saves (`too_many_saves`), or the same request is being handled")),
     extensions(("x-roles" = json!(["admin", "backend"]))),
 )]
 #[post("/v1/worlds/{world}/saves")]
@@ -56,18 +56,20 @@ pub async fn create_save(
     let raw = serde_json::to_vec(&body.0).map_err(|error| Problem::internal_error(&error))?;
     let name = body.0.name.unwrap_or_default();
     let work = {
-        let (state, who, world) = (state.clone(), caller.principal.clone(), path.0);
+        let state = state.clone();
+        let principal = caller.principal.clone();
+        let world = path.0;
         async move {
             let max = state.services.settings.saves.max_per_world;
-            match saves::take_save(&state.services, &who, &world, name).await? {
+            match saves::take_save(&state.services, &principal, &world, name).await? {
                 SaveOutcome::Saved(save) => {
                     let location = format!("/v1/worlds/{world}/saves/{}", save.id);
                     IdempotentResponse::created(&save, location)
                 }
                 SaveOutcome::NoSuchWorld => Err(Problem::not_found("world")),
                 SaveOutcome::Full => {
-                    let why = format!("a world may have {max} saves; delete one that nobody needs");
-                    Err(Problem::new(Code::TooManySaves, why))
+                    let detail = format!("a world may have {max} saves; delete one that nobody needs");
+                    Err(Problem::new(Code::TooManySaves, detail))
                 }
             }
         }
@@ -92,8 +94,8 @@ pub async fn list_saves(
     let page = pagination::parse_page::<SaveId>(&state, query.0.limit, query.0.after)?;
     worlds::find_world(&state, &caller, &path.0).await?;
     let saves = &state.services.ledger.saves;
-    let found = saves.list_saves(&caller.scope, &path.0, &page).await?;
-    Ok(HttpResponse::Ok().json(Items::from(found)))
+    let page_of_saves = saves.list_saves(&caller.scope, &path.0, &page).await?;
+    Ok(HttpResponse::Ok().json(Items::from(page_of_saves)))
 }
 
 /// Returns a save.
@@ -110,8 +112,8 @@ pub async fn get_save(
     path: Path<(WorldId, SaveId)>,
 ) -> Result<HttpResponse, Problem> {
     let (world, id) = path.0;
-    let found = state.services.ledger.saves.load_save(&caller.scope, &world, id).await?;
-    let save = found.ok_or_else(|| Problem::not_found("save"))?;
+    let save = state.services.ledger.saves.load_save(&caller.scope, &world, id).await?;
+    let save = save.ok_or_else(|| Problem::not_found("save"))?;
     Ok(HttpResponse::Ok().json(save))
 }
 
@@ -219,8 +221,8 @@ pub async fn restore_save(
             }
             RestoreOutcome::NotFound => Err(Problem::not_found("save")),
             RestoreOutcome::KeyTaken => {
-                let why = "this key was used to restore another save";
-                Err(Problem::new(Code::IdempotencyMismatch, why).with_param("key"))
+                let detail = "this key was used to restore another save";
+                Err(Problem::new(Code::IdempotencyMismatch, detail).with_param("key"))
             }
         }
     })

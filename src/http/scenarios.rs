@@ -59,7 +59,7 @@ pub struct ScenarioBody {
 }
 
 impl ScenarioBody {
-    fn into_scenario(self, world: WorldId, npc: NpcId, id: ScenarioId, at: DateTime<Utc>) -> Scenario {
+    fn into_scenario(self, world: WorldId, npc: NpcId, id: ScenarioId, updated_at: DateTime<Utc>) -> Scenario {
         Scenario {
             world,
             npc,
@@ -72,7 +72,7 @@ impl ScenarioBody {
             when: self.when,
             tell: self.tell,
             version: 0,
-            updated_at: at,
+            updated_at,
         }
     }
 }
@@ -100,10 +100,10 @@ pub async fn put_scenario(
     let id: ScenarioId = name
         .parse()
         .map_err(|error| Problem::invalid_field("scenario", format!("{error}")))?;
-    let wanted = IfMatch::from_put_request(&request)?;
+    let if_match = IfMatch::from_put_request(&request)?;
     run_uncancelled(async move {
         let store = &state.services.ledger.scenarios;
-        if wanted == IfMatch::MustExist && store.load_scenario(&caller.scope, &world, &npc, &id).await?.is_none() {
+        if if_match == IfMatch::MustExist && store.load_scenario(&caller.scope, &world, &npc, &id).await?.is_none() {
             return Err(etag::version_mismatch_error(0));
         }
         let edit = caller.new_edit(&state, "scenario.put", format!("{world}/{npc}/{id}"));
@@ -113,16 +113,16 @@ pub async fn put_scenario(
         if let Some((field, fault)) = scenario.find_faults().into_iter().next() {
             return Err(Problem::invalid_field(field, fault));
         }
-        let version = wanted.expected_version();
+        let version = if_match.expected_version();
         if query.0.is_dry_run() {
-            let refused = store.check_put(&caller.scope, &scenario, version).await?;
+            let refusal = store.check_put(&caller.scope, &scenario, version).await?;
             let stored = store.load_scenario(&caller.scope, &world, &npc, &id).await?;
-            let stored = stored.map(|stored| stored.version);
-            scenario.version = dry_run::next_version_unless(refused, stored, wanted, "NPC")?;
+            let stored_version = stored.map(|scenario| scenario.version);
+            scenario.version = dry_run::next_version_unless(refusal, stored_version, if_match, "NPC")?;
             return Ok(HttpResponse::Ok().json(scenario));
         }
         let outcome = scenarios::write_scenario(&state.services, &caller.scope, &scenario, version, &edit).await?;
-        let created = etag::created_by_put(outcome, wanted, "NPC")?;
+        let created = etag::created_by_put(outcome, if_match, "NPC")?;
         // The cached NPC stores whether the NPC has scenarios.
         state.sessions.forget_authored_everywhere(&caller.scope, &world).await;
         let stored = find_scenario(&state, &caller, &world, &npc, &id).await?;
@@ -169,8 +169,8 @@ pub async fn list_scenarios(
     let (world, npc) = path.0;
     npcs::find_npc(&state, &caller, &world, &npc).await?;
     let store = &state.services.ledger.scenarios;
-    let found = store.list_scenarios(&caller.scope, &world, &npc, &page).await?;
-    Ok(HttpResponse::Ok().json(Items::from(found)))
+    let page_of_scenarios = store.list_scenarios(&caller.scope, &world, &npc, &page).await?;
+    Ok(HttpResponse::Ok().json(Items::from(page_of_scenarios)))
 }
 
 /// Hides a scenario: from now on, the scenario is in no prompt.
@@ -188,11 +188,11 @@ pub async fn delete_scenario(
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
     let (world, npc, id) = path.0;
-    let wanted = IfMatch::from_request(&request)?;
+    let if_match = IfMatch::from_request(&request)?;
     run_uncancelled(async move {
         let edit = caller.new_edit(&state, "scenario.delete", format!("{world}/{npc}/{id}"));
         let store = &state.services.ledger.scenarios;
-        let version = wanted.expected_version();
+        let version = if_match.expected_version();
         let outcome = store
             .delete_scenario(&caller.scope, &world, &npc, &id, version, &edit)
             .await?;
@@ -210,6 +210,6 @@ async fn find_scenario<A>(
     id: &ScenarioId,
 ) -> Result<Scenario, Problem> {
     let store = &state.services.ledger.scenarios;
-    let found = store.load_scenario(&caller.scope, world, npc, id).await?;
-    found.ok_or_else(|| Problem::not_found("scenario"))
+    let scenario = store.load_scenario(&caller.scope, world, npc, id).await?;
+    scenario.ok_or_else(|| Problem::not_found("scenario"))
 }

@@ -107,16 +107,16 @@ pub struct SessionView {
 }
 
 impl SessionView {
-    /// The view of the session for `who`.
-    fn for_caller(dialogue: Dialogue, who: &Principal) -> Self {
+    /// The view of the session for `principal`.
+    fn for_caller(dialogue: Dialogue, principal: &Principal) -> Self {
         Self {
             id: dialogue.id,
             world_id: dialogue.world,
             npc_id: dialogue.npcs.first().cloned(),
             npc_ids: dialogue.npcs,
             player_id: dialogue.player,
-            witnesses: (who.role != Role::Player).then_some(dialogue.witnesses),
-            factions: (who.role != Role::Player).then_some(dialogue.options.factions),
+            witnesses: (principal.role != Role::Player).then_some(dialogue.witnesses),
+            factions: (principal.role != Role::Player).then_some(dialogue.options.factions),
             status: dialogue.status,
             head_turn: dialogue.head_turn,
             created_at: dialogue.created_at,
@@ -147,54 +147,54 @@ pub struct NewSessionView {
 }
 
 impl NewSessionView {
-    /// The view of the new session for `who`.
-    pub fn for_caller(created: CreatedSession, who: &Principal) -> Self {
+    /// The view of the new session for `principal`.
+    pub fn for_caller(created: CreatedSession, principal: &Principal) -> Self {
         Self {
-            session: SessionView::for_caller(created.dialogue, who),
+            session: SessionView::for_caller(created.dialogue, principal),
             greeting: None,
             resume_token: created.resume_token,
         }
     }
 
-    fn with_greeting(mut self, turn: &Turn, who: &Principal) -> Self {
+    fn with_greeting(mut self, turn: &Turn, principal: &Principal) -> Self {
         self.session.head_turn = turn.number;
         self.session.updated_at = turn.committed_at;
-        self.greeting = Some(TurnView::for_caller(turn, who));
+        self.greeting = Some(TurnView::for_caller(turn, principal));
         self
     }
 
     /// The answer for the creator. The stored form contains neither the token nor spoken text.
     pub fn into_idempotent_response(self) -> Result<IdempotentResponse, Problem> {
         let location = format!("/v1/sessions/{}", self.session.id);
-        let kept = StoredSession {
+        let stored = StoredSession {
             session: self.session.id,
             greeting: self.greeting.as_ref().map(TurnView::id),
         };
-        IdempotentResponse::created(&self, location)?.with_stored_body(&kept)
+        IdempotentResponse::created(&self, location)?.with_stored_body(&stored)
     }
 
     /// The answer for a repeated request: the current session. The caller lacks the first token and gets a new token.
     pub async fn replay_response(
         state: web::Data<AppState>,
-        who: Principal,
-        kept: IdempotentResponse,
+        principal: Principal,
+        stored_response: IdempotentResponse,
     ) -> Result<IdempotentResponse, Problem> {
         let StoredSession { session, greeting } =
-            serde_json::from_str(kept.body()).map_err(|error| Problem::internal_error(&error))?;
-        let scope = who.scope();
+            serde_json::from_str(stored_response.body()).map_err(|error| Problem::internal_error(&error))?;
+        let scope = principal.scope();
         // The key alone gives no access: another token of the same player may be bound to another world.
-        let dialogue = reachable_session(&state, &who, session).await?;
+        let dialogue = reachable_session(&state, &principal, session).await?;
         let renewed = state.sessions.renew_resume_token(&scope, session).await?;
         let resume_token = renewed.ok_or_else(|| Problem::not_found("session"))?;
         let greeting = match greeting {
             Some(turn) => state.services.ledger.dialogues.load_turn(&scope, turn).await?,
             None => None,
         };
-        kept.with_body(&Self {
-            session: SessionView::for_caller(dialogue, &who),
+        stored_response.with_body(&Self {
+            session: SessionView::for_caller(dialogue, &principal),
             greeting: greeting
-                .filter(|said| said.stands)
-                .map(|said| TurnView::for_caller(&said.turn, &who)),
+                .filter(|stored_turn| stored_turn.stands)
+                .map(|stored_turn| TurnView::for_caller(&stored_turn.turn, &principal)),
             resume_token,
         })
     }
@@ -204,27 +204,27 @@ impl NewSessionView {
 ///
 /// # Errors
 /// A player may speak only as itself and only in its token's world.
-pub fn parse_new_session(who: &Principal, body: SessionBody) -> Result<NewSession, Problem> {
+pub fn parse_new_session(principal: &Principal, body: SessionBody) -> Result<NewSession, Problem> {
     let mut errors = Vec::new();
-    let mut wrong = |param: &str, detail: &str| {
+    let mut add_error = |param: &str, detail: &str| {
         errors.push(FieldError {
             param: param.to_owned(),
             detail: detail.to_owned(),
         });
     };
-    if let (Some(own), Some(named)) = (&who.player, &body.player_id)
-        && own != named
+    if let (Some(own_player), Some(requested_player)) = (&principal.player, &body.player_id)
+        && own_player != requested_player
     {
         return Err(
             Problem::new(Code::Forbidden, "a player's token speaks for that player only").with_param("player_id"),
         );
     }
     if body.world_id.is_none() {
-        wrong("world_id", "is missing");
+        add_error("world_id", "is missing");
     }
-    let player = who.player.clone().or(body.player_id);
+    let player = principal.player.clone().or(body.player_id);
     if player.is_none() {
-        wrong("player_id", "is missing");
+        add_error("player_id", "is missing");
     }
     let mut npcs: Vec<NpcId> = Vec::new();
     for npc in body.npc_id.iter().chain(&body.npc_ids) {
@@ -232,25 +232,25 @@ pub fn parse_new_session(who: &Principal, body: SessionBody) -> Result<NewSessio
             npcs.push(npc.clone());
         }
     }
-    let named = body.npc_ids.len() + usize::from(body.npc_id.is_some());
+    let npc_count = body.npc_ids.len() + usize::from(body.npc_id.is_some());
     if npcs.is_empty() {
-        wrong("npc_id", "is missing");
-    } else if npcs.len() < named {
-        wrong("npc_ids", "names an NPC twice");
-    } else if body.npc_id.is_some() && named > 1 {
-        wrong("npc_ids", "does not go together with npc_id");
+        add_error("npc_id", "is missing");
+    } else if npcs.len() < npc_count {
+        add_error("npc_ids", "names an NPC twice");
+    } else if body.npc_id.is_some() && npc_count > 1 {
+        add_error("npc_ids", "does not go together with npc_id");
     }
     let (Some(world), Some(player), true) = (body.world_id, player, errors.is_empty()) else {
         return Err(Problem::invalid_fields(errors));
     };
-    if is_hidden_world(who, &world) || !who.can_access_world(&world) {
+    if is_hidden_world(principal, &world) || !principal.can_access_world(&world) {
         return Err(Problem::not_found("world").with_param("world_id"));
     }
     let mut witnesses = body.witnesses;
-    if who.role == Role::Player && !witnesses.is_empty() {
+    if principal.role == Role::Player && !witnesses.is_empty() {
         return Err(Problem::new(Code::Forbidden, "only a backend may name witnesses").with_param("witnesses"));
     }
-    if who.role == Role::Player && body.settings.is_some() {
+    if principal.role == Role::Player && body.settings.is_some() {
         return Err(Problem::new(Code::Forbidden, "only a backend may set settings").with_param("settings"));
     }
     let settings = body.settings.map(SettingsBody::into_tier_settings).transpose()?;
@@ -289,27 +289,29 @@ pub async fn create_session(
 ) -> Result<HttpResponse, Problem> {
     let raw = body.raw.clone();
     let greeting = body.value.greeting;
-    let new = parse_new_session(&caller.principal, body.value)?;
-    new.settings
+    let new_session = parse_new_session(&caller.principal, body.value)?;
+    new_session
+        .settings
         .iter()
         .try_for_each(|settings| worlds::check_models(&state, settings))?;
     caller.count_new_session(&state)?;
     if greeting {
-        caller.count_turn(&state, &new.player)?;
+        caller.count_turn(&state, &new_session.player)?;
     }
     let work = {
-        let (state, who) = (state.clone(), caller.principal.clone());
+        let state = state.clone();
+        let principal = caller.principal.clone();
         async move {
-            let created = state.sessions.create_session(&who.scope(), new).await?;
+            let created = state.sessions.create_session(&principal.scope(), new_session).await?;
             let id = created.dialogue.id;
-            let view = NewSessionView::for_caller(created, &who);
+            let view = NewSessionView::for_caller(created, &principal);
             if !greeting {
                 return view.into_idempotent_response();
             }
-            match tokio::time::timeout(GREETING_TIMEOUT, run_greeting(&state, &who.scope(), id)).await {
-                Ok(Ok(turn)) => view.with_greeting(&turn, &who).into_idempotent_response(),
+            match tokio::time::timeout(GREETING_TIMEOUT, run_greeting(&state, &principal.scope(), id)).await {
+                Ok(Ok(turn)) => view.with_greeting(&turn, &principal).into_idempotent_response(),
                 Ok(Err(problem)) => {
-                    tracing::warn!(dialogue = %id, %problem, "a session begins without its greeting");
+                    tracing::warn!(dialogue = %id, %problem, "the greeting of a new session failed");
                     view.into_idempotent_response()
                 }
                 // The greeting is still said, as the first turn of the session.
@@ -317,8 +319,8 @@ pub async fn create_session(
             }
         }
     };
-    let again = |kept| NewSessionView::replay_response(state.clone(), caller.principal.clone(), kept);
-    idempotency::run_once_with_replay(&state, &caller.principal, &request, &raw, work, again).await
+    let replay = |stored| NewSessionView::replay_response(state.clone(), caller.principal.clone(), stored);
+    idempotency::run_once_with_replay(&state, &caller.principal, &request, &raw, work, replay).await
 }
 
 /// Requests and awaits the turn in which the NPC of a new session speaks first.
@@ -362,30 +364,30 @@ pub async fn list_sessions(
     caller: Authorized<InWorld<Talker>>,
     query: QueryParams<SessionListQuery>,
 ) -> Result<HttpResponse, Problem> {
-    let who = &caller.principal;
-    let is_listed = |dialogue: &Dialogue| dialogue.id.kind() == DialogueKind::Session && may_reach(who, dialogue);
+    let principal = &caller.principal;
+    let is_listed = |dialogue: &Dialogue| dialogue.id.kind() == DialogueKind::Session && may_reach(principal, dialogue);
     let page = pagination::page_of_dialogues(&state, &caller.scope, is_listed, query.0.limit, query.0.after).await?;
     // Objects out of a player's reach count as missing.
-    let other_player = who.player.is_some() && query.0.player_id.is_some() && who.player != query.0.player_id;
-    let other_world = who.world.is_some() && query.0.world_id.is_some() && who.world != query.0.world_id;
+    let other_player =
+        principal.player.is_some() && query.0.player_id.is_some() && principal.player != query.0.player_id;
+    let other_world = principal.world.is_some() && query.0.world_id.is_some() && principal.world != query.0.world_id;
     if other_player || other_world {
         return Ok(HttpResponse::Ok().json(Items::<SessionView>::only_page([])));
     }
     let filter = DialogueFilter {
         kind: Some(DialogueKind::Session),
-        world: who.world.clone().or(query.0.world_id),
+        world: principal.world.clone().or(query.0.world_id),
         npc: query.0.npc_id,
-        player: who.player.clone().or(query.0.player_id),
+        player: principal.player.clone().or(query.0.player_id),
         status: query.0.status,
         heard_by: None,
         key: query.0.key,
         chat_key: None,
     };
     let dialogues = &state.services.ledger.dialogues;
-    let found = dialogues.list_dialogues(&caller.scope, &filter, &page).await?;
-    Ok(HttpResponse::Ok().json(Items::from_page(found, |dialogue| {
-        SessionView::for_caller(dialogue, who)
-    })))
+    let sessions = dialogues.list_dialogues(&caller.scope, &filter, &page).await?;
+    let view = |dialogue| SessionView::for_caller(dialogue, principal);
+    Ok(HttpResponse::Ok().json(Items::from_page(sessions, view)))
 }
 
 /// Returns a session.
@@ -483,7 +485,7 @@ pub async fn preview_context(
 mod tests {
     use super::*;
 
-    fn who(role: Role, player: Option<&str>, world: Option<&str>) -> Principal {
+    fn principal(role: Role, player: Option<&str>, world: Option<&str>) -> Principal {
         Principal {
             subject: "s".into(),
             tenant: "t".parse().unwrap(),
@@ -509,7 +511,7 @@ mod tests {
 
     #[test]
     fn player_speaks_only_as_itself() {
-        let p7 = who(Role::Player, Some("p7"), None);
+        let p7 = principal(Role::Player, Some("p7"), None);
         assert_eq!(parse_new_session(&p7, body(None, &[])).unwrap().player.as_str(), "p7");
         assert_eq!(
             parse_new_session(&p7, body(Some("p8"), &[])).unwrap_err().code,
@@ -519,7 +521,7 @@ mod tests {
             parse_new_session(&p7, body(None, &["mira"])).unwrap_err().code,
             Code::Forbidden
         );
-        let bound = who(Role::Player, Some("p7"), Some("elsewhere"));
+        let bound = principal(Role::Player, Some("p7"), Some("elsewhere"));
         assert_eq!(
             parse_new_session(&bound, body(None, &[])).unwrap_err().code,
             Code::NotFound
@@ -528,25 +530,25 @@ mod tests {
 
     #[test]
     fn missing_fields_are_all_named() {
-        let named = |who: &Principal, text: &str| {
+        let faulty_params = |principal: &Principal, text: &str| {
             let body: SessionBody = serde_json::from_str(text).unwrap();
-            let problem = parse_new_session(who, body).unwrap_err();
+            let problem = parse_new_session(principal, body).unwrap_err();
             assert_eq!(problem.code, Code::ValidationFailed);
             problem.errors.into_iter().map(|error| error.param).collect::<Vec<_>>()
         };
-        let backend = who(Role::Backend, None, None);
-        assert_eq!(named(&backend, "{}"), ["world_id", "player_id", "npc_id"]);
+        let backend = principal(Role::Backend, None, None);
+        assert_eq!(faulty_params(&backend, "{}"), ["world_id", "player_id", "npc_id"]);
         let twice = r#"{"world_id":"vale","npc_ids":["mira","mira"]}"#;
-        assert_eq!(named(&backend, twice), ["player_id", "npc_ids"]);
+        assert_eq!(faulty_params(&backend, twice), ["player_id", "npc_ids"]);
         assert_eq!(
-            named(&who(Role::Player, Some("p7"), None), "{}"),
+            faulty_params(&principal(Role::Player, Some("p7"), None), "{}"),
             ["world_id", "npc_id"]
         );
     }
 
     #[test]
     fn backend_names_the_player_and_the_witnesses() {
-        let backend = who(Role::Backend, None, None);
+        let backend = principal(Role::Backend, None, None);
         assert_eq!(
             parse_new_session(&backend, body(None, &[])).unwrap_err().code,
             Code::ValidationFailed

@@ -76,25 +76,31 @@ impl Drop for ListenerGuard {
 
 /// The response as an open stream of its caller.
 pub(super) struct SseStream {
-    who: Principal,
-    shut: mpsc::Sender<Problem>,
+    principal: Principal,
+    shutdown: mpsc::Sender<Problem>,
 }
 
 impl SseStream {
     /// Returns the stream and the channel for its shutdown.
-    pub(super) fn with_shutdown(who: Principal) -> (Arc<dyn ClosableStream>, mpsc::Receiver<Problem>) {
-        let (shut, shutting) = mpsc::channel(1);
-        (Arc::new(Self { who, shut }), shutting)
+    pub(super) fn with_shutdown(principal: Principal) -> (Arc<dyn ClosableStream>, mpsc::Receiver<Problem>) {
+        let (sender, receiver) = mpsc::channel(1);
+        (
+            Arc::new(Self {
+                principal,
+                shutdown: sender,
+            }),
+            receiver,
+        )
     }
 }
 
 impl ClosableStream for SseStream {
     fn principal(&self) -> Principal {
-        self.who.clone()
+        self.principal.clone()
     }
-    fn close_with_reason(&self, why: &Problem) {
+    fn close_with_reason(&self, problem: &Problem) {
         // One message is enough.
-        let _ = self.shut.try_send(why.clone());
+        let _ = self.shutdown.try_send(problem.clone());
     }
 }
 
@@ -102,7 +108,7 @@ impl ClosableStream for SseStream {
 /// said, so no event is missed.
 pub async fn stream_turn<F>(
     state: &web::Data<AppState>,
-    who: &Principal,
+    principal: &Principal,
     id: DialogueId,
     say: impl FnOnce(Arc<str>) -> F,
 ) -> Result<HttpResponse, Problem>
@@ -110,7 +116,8 @@ where
     F: Future<Output = Result<AcceptedLine, DialogueError>>,
 {
     let (feed, events) = mpsc::channel(state.settings.sse_queue);
-    let (scope, for_player) = (who.scope(), who.role == Role::Player);
+    let scope = principal.scope();
+    let for_player = principal.role == Role::Player;
     let listener = SseListener::new(feed, for_player);
     let attached = state
         .sessions
@@ -121,22 +128,25 @@ where
     let mark: Arc<str> = format!("sse_{:032x}", rand::random::<u128>()).into();
     let accepted = say(mark.clone()).await?;
 
-    let (out, mut lines) = mpsc::channel(16);
+    let (sender, mut lines) = mpsc::channel(16);
     let lines = stream::poll_fn(move |cx| lines.poll_recv(cx));
-    let (state, who) = (state.clone(), who.clone());
+    let state = state.clone();
+    let principal = principal.clone();
     actix_web::rt::spawn(async move {
-        let (caller, mut shut) = SseStream::with_shutdown(who);
+        let (caller, mut shutdown) = SseStream::with_shutdown(principal);
         let place = state.streams.add_stream(&state.auth, &caller);
-        let telling = async {
+        let answer = async {
             match accepted {
-                AcceptedLine::Repeated(turn) => replay_turn(&turn, for_player, &out).await,
-                AcceptedLine::Turn { done } => relay_events(events, done, (&mark, for_player), &out).await,
+                AcceptedLine::Repeated(turn) => replay_turn(&turn, for_player, &sender).await,
+                AcceptedLine::Turn { done: turn_receiver } => {
+                    relay_events(events, turn_receiver, &mark, for_player, &sender).await
+                }
             }
         };
         tokio::select! {
             biased;
-            Some(why) = shut.recv() => drop(out.send(error_frame(&why)).await),
-            () = telling => {}
+            Some(problem) = shutdown.recv() => drop(sender.send(error_frame(&problem)).await),
+            () = answer => {}
         }
         drop((attachment, place, caller));
     });
@@ -153,54 +163,55 @@ type TurnReceiver = tokio::sync::oneshot::Receiver<Result<Arc<Turn>, Arc<colloqu
 /// Relays the events of the marked turn until the turn has ended or failed.
 async fn relay_events(
     mut events: mpsc::Receiver<Arc<PublishedEvent>>,
-    mut done: TurnReceiver,
-    (mark, for_player): (&str, bool),
-    out: &mpsc::Sender<Bytes>,
+    mut turn_receiver: TurnReceiver,
+    mark: &str,
+    for_player: bool,
+    sender: &mpsc::Sender<Bytes>,
 ) {
-    let mut mine = None;
-    let mut committed = false;
+    let mut own_turn = None;
+    let mut is_committed = false;
     loop {
         let event = tokio::select! {
             biased;
             event = events.recv() => event,
             // Events come first, so no event has reported a failure seen here.
-            ended = &mut done, if !committed => match completed_turn(ended) {
-                Ok(_) if mine.is_some() => {
-                    committed = true;
+            result = &mut turn_receiver, if !is_committed => match completed_turn(result) {
+                Ok(_) if own_turn.is_some() => {
+                    is_committed = true;
                     continue;
                 }
                 // A repeated line joined a running turn, whose events carry the mark of the first request.
-                Ok(turn) => return replay_turn(&turn, for_player, out).await,
+                Ok(turn) => return replay_turn(&turn, for_player, sender).await,
                 Err(problem) => {
-                    let _ = out.send(error_frame(&problem)).await;
+                    let _ = sender.send(error_frame(&problem)).await;
                     return;
                 }
             },
-            () = out.closed() => return,
+            () = sender.closed() => return,
         };
         let Some(event) = event else {
             let problem = Problem::new(
                 Code::SlowConsumer,
                 "the client does not keep up; read the turn from /turns",
             );
-            let _ = out.send(error_frame(&problem)).await;
+            let _ = sender.send(error_frame(&problem)).await;
             return;
         };
-        let Some((kind, last)) = match_turn_event(&event, mark, &mut mine) else {
+        let Some((kind, is_last)) = match_turn_event(&event, mark, &mut own_turn) else {
             continue;
         };
-        if out.send(event_frame(kind, event.text())).await.is_err() || last {
+        if sender.send(event_frame(kind, event.text())).await.is_err() || is_last {
             return;
         }
     }
 }
 
 /// Sends the events of a committed turn, except the deltas.
-async fn replay_turn(turn: &Turn, for_player: bool, out: &mpsc::Sender<Bytes>) {
+async fn replay_turn(turn: &Turn, for_player: bool, sender: &mpsc::Sender<Bytes>) {
     for event in events_of_turn(turn, None) {
         let Some(kind) = event_name(&event.body) else { continue };
-        let told = redact_for_player(&PublishedEvent::new(event), for_player);
-        if out.send(event_frame(kind, told.text())).await.is_err() {
+        let visible_event = redact_for_player(&PublishedEvent::new(event), for_player);
+        if sender.send(event_frame(kind, visible_event.text())).await.is_err() {
             // The client is gone.
             return;
         }
@@ -221,21 +232,21 @@ fn event_name(body: &EventBody) -> Option<&'static str> {
 }
 
 /// Returns the event's name if the event belongs to the marked turn, and true if the event is the turn's last.
-fn match_turn_event(event: &PublishedEvent, mark: &str, mine: &mut Option<u32>) -> Option<(&'static str, bool)> {
-    let marked = event.re.as_deref() == Some(mark);
-    let last = match &event.body {
-        EventBody::TurnStarted { turn } if marked => {
-            *mine = Some(*turn);
+fn match_turn_event(event: &PublishedEvent, mark: &str, own_turn: &mut Option<u32>) -> Option<(&'static str, bool)> {
+    let is_marked = event.re.as_deref() == Some(mark);
+    let is_last = match &event.body {
+        EventBody::TurnStarted { turn } if is_marked => {
+            *own_turn = Some(*turn);
             false
         }
-        EventBody::ReplyDelta { turn, .. } if *mine == Some(*turn) => false,
-        EventBody::ReplyDone(done) if *mine == Some(done.turn) => done.status == TurnStatus::Failed,
-        EventBody::TurnCommitted { turn, .. } if *mine == Some(*turn) => true,
-        EventBody::Error { turn, .. } if marked || (turn.is_some() && *turn == *mine) => true,
+        EventBody::ReplyDelta { turn, .. } if *own_turn == Some(*turn) => false,
+        EventBody::ReplyDone(reply) if *own_turn == Some(reply.turn) => reply.status == TurnStatus::Failed,
+        EventBody::TurnCommitted { turn, .. } if *own_turn == Some(*turn) => true,
+        EventBody::Error { turn, .. } if is_marked || (turn.is_some() && *turn == *own_turn) => true,
         EventBody::SessionClosed { .. } => true,
         _ => return None,
     };
-    Some((event_name(&event.body)?, last))
+    Some((event_name(&event.body)?, is_last))
 }
 
 fn event_frame(kind: &str, json: &str) -> Bytes {

@@ -171,7 +171,7 @@ async fn refresh_budgets(state: &AppState) {
     tag = "tenants",
     params(("Idempotency-Key" = Option<String>, Header, description = "A repeated request with the same key gets the first answer")),
     request_body = TenantBody,
-    responses((status = 201, body = TenantView), (status = 409, description = "There is such a tenant already (`tenant_exists`), or the same request is being handled")),
+    responses((status = 201, body = TenantView), (status = 409, description = "The tenant exists already (`tenant_exists`), or the same request is being handled")),
     extensions(("x-roles" = json!(["operator"]))),
 )]
 #[post("/v1/tenants")]
@@ -185,7 +185,8 @@ pub async fn create_tenant(
     let body = body.value;
     let budget = body.budget.map(|budget| budget.into_budget(&state)).transpose()?;
     let work = {
-        let (state, who) = (state.clone(), caller.principal.clone());
+        let state = state.clone();
+        let principal = caller.principal.clone();
         async move {
             let services = &state.services;
             let tenant = Tenant {
@@ -196,7 +197,13 @@ pub async fn create_tenant(
                 version: 1,
                 id: body.id,
             };
-            let edit = Edit::made_by(&who, &services.ids, tenant.created_at, "tenant.create", &tenant.id);
+            let edit = Edit::made_by(
+                &principal,
+                &services.ids,
+                tenant.created_at,
+                "tenant.create",
+                &tenant.id,
+            );
             if !services.ledger.tenants.create_tenant(&tenant, &edit).await? {
                 let detail = format!("there is a tenant {} already", tenant.id);
                 return Err(Problem::new(Code::TenantExists, detail).with_param("id"));
@@ -225,8 +232,8 @@ pub async fn list_tenants(
     query: QueryParams<PageQuery>,
 ) -> Result<HttpResponse, Problem> {
     let page = pagination::parse_page::<TenantId>(&state, query.0.limit, query.0.after)?;
-    let found = state.services.ledger.tenants.list_tenants(&page).await?;
-    Ok(HttpResponse::Ok().json(Items::from_page(found, TenantView::from)))
+    let page_of_tenants = state.services.ledger.tenants.list_tenants(&page).await?;
+    Ok(HttpResponse::Ok().json(Items::from_page(page_of_tenants, TenantView::from)))
 }
 
 /// Returns a tenant.
@@ -243,8 +250,8 @@ pub async fn get_tenant(
     path: Path<TenantId>,
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
-    let found = state.services.ledger.tenants.load_tenant(&path.0).await?;
-    let tenant = found.ok_or_else(|| Problem::not_found("tenant"))?;
+    let tenant = state.services.ledger.tenants.load_tenant(&path.0).await?;
+    let tenant = tenant.ok_or_else(|| Problem::not_found("tenant"))?;
     Ok(etag::respond_found(&request, tenant.version, &TenantView::from(tenant)))
 }
 
@@ -266,7 +273,7 @@ pub async fn edit_tenant(
     request: HttpRequest,
     body: Body<TenantPatchBody>,
 ) -> Result<HttpResponse, Problem> {
-    let wanted = IfMatch::from_request(&request)?;
+    let if_match = IfMatch::from_request(&request)?;
     let id = path.0;
     let budget = body.value.budget.map(|budget| budget.into_budget(&state)).transpose()?;
     let change = TenantChange {
@@ -287,7 +294,8 @@ pub async fn edit_tenant(
             None => "tenant.edit",
         };
         let edit = caller.new_edit(&state, action, &id);
-        let (tenants, version) = (&state.services.ledger.tenants, wanted.expected_version());
+        let tenants = &state.services.ledger.tenants;
+        let version = if_match.expected_version();
         match tenants.change_tenant(&id, &change, version, &edit).await? {
             TenantEditOutcome::NotFound => Err(Problem::not_found("tenant")),
             TenantEditOutcome::VersionMismatch { stored } => Err(etag::version_mismatch_error(stored)),

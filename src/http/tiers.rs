@@ -64,11 +64,12 @@ fn view_of(state: &AppState, query: &TierQuery, tiers: &[(Tier, &WorldSettings)]
     };
     let effective = query.effective.then(|| {
         let defaults = (Tier::Configuration, state.services.settings.tier_defaults());
-        let values = tiers
+        let tier_values = tiers
             .iter()
             .map(|(tier, settings)| Ok((*tier, serde_json::to_value(settings)?)));
-        let all: Result<Vec<(Tier, Value)>, serde_json::Error> = std::iter::once(Ok(defaults)).chain(values).collect();
-        all.map(|all| effective_values(&all))
+        let all_tiers: Result<Vec<(Tier, Value)>, serde_json::Error> =
+            std::iter::once(Ok(defaults)).chain(tier_values).collect();
+        all_tiers.map(|all_tiers| effective_values(&all_tiers))
     });
     Ok(TierView {
         tier,
@@ -101,22 +102,22 @@ pub async fn put_tenant_settings(
     request: HttpRequest,
     body: Body<TenantSettingsBody>,
 ) -> Result<HttpResponse, Problem> {
-    let wanted = IfMatch::from_put_request(&request)?;
+    let if_match = IfMatch::from_put_request(&request)?;
     let settings = body.value.0.into_tier_settings()?;
     worlds::check_models(&state, &settings)?;
     run_uncancelled(async move {
         let store = &state.services.ledger.authored;
-        if wanted == IfMatch::MustExist && store.load_tenant_tier(&caller.scope).await?.version == 0 {
+        if if_match == IfMatch::MustExist && store.load_tenant_tier(&caller.scope).await?.version == 0 {
             return Err(etag::version_mismatch_error(0));
         }
         let edit = caller.new_edit(&state, "settings.put", caller.scope.tenant());
-        let version = wanted.expected_version();
+        let version = if_match.expected_version();
         let outcome = store
             .put_tenant_settings(&caller.scope, &settings, version, &edit)
             .await?;
-        let created = etag::created_by_put(outcome, wanted, "tenant")?;
+        let created = etag::created_by_put(outcome, if_match, "tenant")?;
         if let Err(error) = forget_all_worlds(&state, &caller.scope).await {
-            tracing::warn!(%error, "not every NPC in use has the new settings; those that do not read them within an hour");
+            tracing::warn!(%error, "some NPCs in use have the old settings; they read the new settings within an hour");
         }
         let stored = store.load_tenant_tier(&caller.scope).await?;
         let query = TierQuery { effective: false };
@@ -216,8 +217,12 @@ pub async fn get_session_settings(
     let world = worlds::find_world(&state, &caller, &session.world).await?;
     let npc = session.npcs.first().ok_or_else(|| Problem::not_found("NPC"))?;
     let npc = npcs::find_npc(&state, &caller, &world.id, npc).await?;
-    let own = session.options.settings.map(|own| *own).unwrap_or_default();
+    let session_settings = session
+        .options
+        .settings
+        .map(|session_settings| *session_settings)
+        .unwrap_or_default();
     let mut tiers = tiers_of(&world, Some(&npc));
-    tiers.push((Tier::Session, &own));
+    tiers.push((Tier::Session, &session_settings));
     Ok(HttpResponse::Ok().json(view_of(&state, &query.0, &tiers)?))
 }

@@ -68,8 +68,12 @@ pub async fn create_token(
             format!("must be at most {}", auth.max_ttl_s),
         ));
     }
-    let who = &caller.principal;
-    if body.world_id.as_ref().is_some_and(|world| !who.can_access_world(world)) {
+    let principal = &caller.principal;
+    if body
+        .world_id
+        .as_ref()
+        .is_some_and(|world| !principal.can_access_world(world))
+    {
         return Err(Problem::not_found("world").with_param("world_id"));
     }
     let claims = TokenClaims {
@@ -77,7 +81,7 @@ pub async fn create_token(
         tid: caller.principal.tenant.clone(),
         role: Role::Player,
         pid: Some(body.player_id.clone()),
-        wid: body.world_id.clone().or_else(|| who.world.clone()),
+        wid: body.world_id.clone().or_else(|| principal.world.clone()),
     };
     let token = state.auth.mint_token(&claims, Duration::from_secs(ttl))?;
     Ok(HttpResponse::Created().json(TokenAnswer {

@@ -34,8 +34,8 @@ impl TurnView {
     pub fn id(&self) -> TurnId {
         self.id
     }
-    /// The view of the turn for `who`.
-    pub fn for_caller(turn: &Turn, who: &Principal) -> Self {
+    /// The view of the turn for `principal`.
+    pub fn for_caller(turn: &Turn, principal: &Principal) -> Self {
         Self {
             id: turn.id,
             dialogue_id: turn.dialogue,
@@ -45,7 +45,7 @@ impl TurnView {
             npc_id: turn.npc.clone(),
             reply_text: turn.reply_text.clone(),
             cues: turn.cues.clone(),
-            usage: turn.usage.seen_by(who.role),
+            usage: turn.usage.seen_by(principal.role),
             started_at: turn.started_at,
             committed_at: turn.committed_at,
         }

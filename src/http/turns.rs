@@ -79,22 +79,23 @@ pub async fn create_turn(
         chat: None,
     };
     if accepts_event_stream(&request) {
-        let said = |mark| {
-            let (state, scope) = (state.clone(), caller.scope.clone());
+        let say_marked_line = |mark| {
+            let state = state.clone();
+            let scope = caller.scope.clone();
             async move {
                 let line = PlayerLine { re: Some(mark), ..line };
                 state.sessions.say_line(&scope, dialogue.id, line).await
             }
         };
-        return sse::stream_turn(&state, &caller.principal, dialogue.id, said).await;
+        return sse::stream_turn(&state, &caller.principal, dialogue.id, say_marked_line).await;
     }
-    let keyed = line.key.is_some();
+    let has_key = line.key.is_some();
     let turn = match state.sessions.say_line(&caller.scope, dialogue.id, line).await? {
         AcceptedLine::Repeated(turn) => turn,
-        AcceptedLine::Turn { done } => match done.await {
+        AcceptedLine::Turn { done: turn_receiver } => match turn_receiver.await {
             // The line waited behind another line, and this node stops. The next owner of the session says the line
             // once.
-            Err(_) if keyed && state.sessions.is_draining() => return Err(DialogueError::Draining.into()),
+            Err(_) if has_key && state.sessions.is_draining() => return Err(DialogueError::Draining.into()),
             received => completed_turn(received)?,
         },
     };
@@ -141,23 +142,25 @@ pub async fn list_turns(
 /// Loads a page of a dialogue's turns.
 pub async fn page_of_turns(
     state: &AppState,
-    who: &Principal,
+    principal: &Principal,
     dialogue: &Dialogue,
     query: TurnsQuery,
 ) -> Result<HttpResponse, Problem> {
     let page = pagination::parse_page::<u32>(state, query.limit, None)?;
-    let from = query.after.unwrap_or(0).saturating_add(1);
-    let to = from.saturating_add(page.limit - 1);
+    let first_number = query.after.unwrap_or(0).saturating_add(1);
+    let last_number = first_number.saturating_add(page.limit - 1);
     let dialogues = &state.services.ledger.dialogues;
-    let turns = dialogues.load_turns(&who.scope(), dialogue.id, from, to).await?;
-    let next = turns
+    let turns = dialogues
+        .load_turns(&principal.scope(), dialogue.id, first_number, last_number)
+        .await?;
+    let next_cursor = turns
         .last()
         .map(|turn| turn.number)
-        .filter(|last| *last < dialogue.head_turn)
-        .map(|last| last.to_string());
+        .filter(|number| *number < dialogue.head_turn)
+        .map(|number| number.to_string());
     Ok(HttpResponse::Ok().json(Items {
-        items: turns.iter().map(|turn| TurnView::for_caller(turn, who)).collect(),
-        next,
+        items: turns.iter().map(|turn| TurnView::for_caller(turn, principal)).collect(),
+        next: next_cursor,
     }))
 }
 
@@ -195,13 +198,13 @@ pub struct TraceQuery {
 /// Answers with the explanation of a turn.
 pub async fn respond_with_trace(
     state: &AppState,
-    who: &Principal,
+    principal: &Principal,
     dialogue: &Dialogue,
     number: u32,
     query: &TraceQuery,
 ) -> Result<HttpResponse, Problem> {
     let verify = query.verify == Some(VerifyFlag::Yes);
-    let scope = who.scope();
+    let scope = principal.scope();
     match explain::explain_turn(&state.services, &scope, dialogue, number, verify).await? {
         TurnExplanation::NoTurn => Err(Problem::not_found("standing turn")),
         TurnExplanation::TraceRemoved => Err(Problem::new(

@@ -195,7 +195,8 @@ pub async fn get_usage(
     let models = &state.services.models;
     let budgets = models.budgets();
     let lines = budgets.budget_lines(&state.services.ledger, &caller.scope).await?;
-    let (lines, tomorrow) = (lines.into_iter(), budgets.next_day_start());
+    let lines = lines.into_iter();
+    let tomorrow = budgets.next_day_start();
     Ok(HttpResponse::Ok().json(UsageReport {
         items: rows.into_iter().map(|row| UsageView::from_row(row, models)).collect(),
         next: None,
@@ -214,8 +215,8 @@ fn parse_span(
     let from = from.unwrap_or_else(month_before);
     let span = to.signed_duration_since(from).num_days();
     if !(0..=MAX_DAYS).contains(&span) {
-        let why = format!("must be at most {MAX_DAYS} days before `to`, and not after it");
-        return Err(Problem::invalid_field("from", why));
+        let detail = format!("must be at most {MAX_DAYS} days before `to`, and not after it");
+        return Err(Problem::invalid_field("from", detail));
     }
     Ok((from, to))
 }
@@ -276,18 +277,21 @@ pub async fn get_usage_of_npcs(
     let (from, to) = parse_span(&state, query.0.from, query.0.to)?;
     let page = pagination::parse_page::<NpcId>(&state, query.0.limit, query.0.after)?;
     let usage = &state.services.ledger.usage;
-    let after = page.after.as_deref();
+    let cursor = page.after.as_deref();
     let rows = usage
-        .sum_usage_of_npcs(&caller.scope, &path.0, (from, to), after, page.limit + 1)
+        .sum_usage_of_npcs(&caller.scope, &path.0, (from, to), cursor, page.limit + 1)
         .await?;
     let mut groups = group_by_owner(rows, &state.services.models);
     let limit = usize::try_from(page.limit).unwrap_or(usize::MAX);
-    let more = groups.len() > limit;
+    let has_more = groups.len() > limit;
     groups.truncate(limit);
-    let next = groups.last().filter(|_| more).map(|(npc, ..)| npc.clone());
+    let next_owner = groups.last().filter(|_| has_more).map(|(npc, ..)| npc.clone());
     let views = groups
         .into_iter()
         .map(|(npc_id, cost, tasks)| NpcUsageView { npc_id, cost, tasks });
     let items = views.collect();
-    Ok(HttpResponse::Ok().json(Items::from(Page { items, next })))
+    Ok(HttpResponse::Ok().json(Items::from(Page {
+        items,
+        next: next_owner,
+    })))
 }

@@ -36,12 +36,12 @@ where
         return Err(Problem::invalid_field("body", "must be object, not array"));
     }
     // Control characters first: no field may contain them, regardless of its own rules.
-    let mut found = text::control_characters(raw);
-    collect_rule_faults(&value, &mut found);
-    if found.kept.is_empty() {
+    let mut faults = text::control_characters(raw);
+    collect_rule_faults(&value, &mut faults);
+    if faults.first_faults.is_empty() {
         Ok(value)
     } else {
-        Err(found.into_problem())
+        Err(faults.into_problem())
     }
 }
 
@@ -54,26 +54,31 @@ where
     T: Validate,
     T::Context: Default,
 {
-    let mut found = ValidationFaults::default();
-    collect_rule_faults(value, &mut found);
-    if found.kept.is_empty() {
+    let mut faults = ValidationFaults::default();
+    collect_rule_faults(value, &mut faults);
+    if faults.first_faults.is_empty() {
         Ok(())
     } else {
-        Err(found.into_problem())
+        Err(faults.into_problem())
     }
 }
 
 /// Collects the broken rules of a value, except the rules already reported.
-fn collect_rule_faults<T>(value: &T, found: &mut ValidationFaults)
+fn collect_rule_faults<T>(value: &T, faults: &mut ValidationFaults)
 where
     T: Validate,
     T::Context: Default,
 {
     let Err(report) = value.validate() else { return };
     for (path, error) in report.iter() {
-        let (path, told) = (path.to_string(), error.message());
-        if !found.kept.iter().any(|one| one.param == path && one.detail == told) {
-            found.push(&path, || told.to_string());
+        let path = path.to_string();
+        let message = error.message();
+        if !faults
+            .first_faults
+            .iter()
+            .any(|fault| fault.param == path && fault.detail == message)
+        {
+            faults.push(&path, || message.to_string());
         }
     }
 }
@@ -94,43 +99,45 @@ where
         .filter_map(|(name, schema)| Some((name, serde_json::to_value(schema).ok()?)))
         .collect();
     let schema = serde_json::to_value(T::schema()).unwrap_or_default();
-    let mut found = schema_faults(&schema, &components, &body);
-    if found.kept.is_empty() {
+    let mut faults = schema_faults(&schema, &components, &body);
+    if faults.first_faults.is_empty() {
         return beyond_schema::<T>(&body);
     }
-    found.append(text::control_characters(raw));
-    check_remaining_fields::<T>(&body, &mut found);
-    found.into_problem()
+    faults.append(text::control_characters(raw));
+    check_remaining_fields::<T>(&body, &mut faults);
+    faults.into_problem()
 }
 
 /// Checks the fields without schema faults, read without the faulty fields. If a required field is missing then, the
 /// schema's faults are the final result.
-fn check_remaining_fields<T>(body: &Value, found: &mut ValidationFaults)
+fn check_remaining_fields<T>(body: &Value, faults: &mut ValidationFaults)
 where
     T: DeserializeOwned + Validate,
     T::Context: Default,
 {
-    if found.more > 0 {
+    if faults.further_count > 0 {
         // Some faulty fields are not known by name.
         return;
     }
-    let mut rest = body.clone();
-    let Some(fields) = rest.as_object_mut() else { return };
+    let mut remaining_body = body.clone();
+    let Some(fields) = remaining_body.as_object_mut() else {
+        return;
+    };
     let guilty = |name: &str| {
         let name = truncate_name(name);
-        found.kept.iter().any(|fault| {
-            let after = fault.param.strip_prefix(name);
-            after.is_some_and(|after| after.is_empty() || after.starts_with(['.', '[']))
+        faults.first_faults.iter().any(|fault| {
+            let suffix = fault.param.strip_prefix(name);
+            suffix.is_some_and(|suffix| suffix.is_empty() || suffix.starts_with(['.', '[']))
         })
     };
     fields.retain(|name, _| !guilty(name));
-    match serde_json::from_value::<T>(rest.clone()) {
-        Ok(value) => collect_rule_faults(&value, found),
+    match serde_json::from_value::<T>(remaining_body.clone()) {
+        Ok(value) => collect_rule_faults(&value, faults),
         Err(error) if error.to_string().starts_with("missing field") => {}
         Err(_) => {
-            for fault in beyond_schema::<T>(&rest).errors {
+            for fault in beyond_schema::<T>(&remaining_body).errors {
                 let FieldError { param, detail } = fault;
-                found.push(&param, || detail);
+                faults.push(&param, || detail);
             }
         }
     }
@@ -146,9 +153,11 @@ fn beyond_schema<T: DeserializeOwned>(body: &Value) -> Problem {
     };
     let mut fields = body.as_object().into_iter().flat_map(Map::keys);
     let guilty = fields.find(|name| {
-        let mut rest = body.clone();
-        rest.as_object_mut().map(|fields| fields.remove(name.as_str()));
-        refusal(rest).is_none_or(|other| other != text)
+        let mut shortened_body = body.clone();
+        shortened_body
+            .as_object_mut()
+            .map(|fields| fields.remove(name.as_str()));
+        refusal(shortened_body).is_none_or(|text_of_rest| text_of_rest != text)
     });
     match guilty {
         Some(name) => Problem::invalid_field(truncate_name(name), text),
@@ -160,9 +169,9 @@ fn beyond_schema<T: DeserializeOwned>(body: &Value) -> Problem {
 /// - references, types, required and unknown fields, enumerations, constants;
 /// - patterns, ranges, lengths, items and choices.
 pub fn schema_faults(schema: &Value, components: &Map<String, Value>, value: &Value) -> ValidationFaults {
-    let mut found = ValidationFaults::default();
-    walk_schema(schema, value, "", components, &mut found);
-    found
+    let mut faults = ValidationFaults::default();
+    walk_schema(schema, value, "", components, &mut faults);
+    faults
 }
 
 /// The first name between backticks, as serde writes field names.
@@ -176,61 +185,61 @@ fn walk_schema(
     value: &Value,
     path: &str,
     components: &Map<String, Value>,
-    found: &mut ValidationFaults,
+    faults: &mut ValidationFaults,
 ) {
     if let Some(name) = schema["$ref"].as_str().and_then(|text| text.rsplit('/').next()) {
         if let Some(target) = components.get(name) {
-            walk_schema(target, value, path, components, found);
+            walk_schema(target, value, path, components, faults);
         }
         return;
     }
     for part in schema["allOf"].as_array().into_iter().flatten() {
-        walk_schema(part, value, path, components, found);
+        walk_schema(part, value, path, components, faults);
     }
     if let Some(choices) = schema["oneOf"].as_array().or_else(|| schema["anyOf"].as_array()) {
-        walk_choice(choices, value, path, components, found);
+        walk_choice(choices, value, path, components, faults);
         return;
     }
-    let mut bad = |detail: String| found.push(path, || detail);
-    if let Some(expected) = wrong_type(&schema["type"], value) {
-        bad(format!("must be {expected}, not {}", json_type_name(value)));
+    let mut report = |detail: String| faults.push(path, || detail);
+    if let Some(expected_type) = wrong_type(&schema["type"], value) {
+        report(format!("must be {expected_type}, not {}", json_type_name(value)));
         return;
     }
-    if let Some(allowed) = schema["enum"].as_array()
+    if let Some(allowed_values) = schema["enum"].as_array()
         && !value.is_null()
-        && !allowed.contains(value)
+        && !allowed_values.contains(value)
     {
-        let names: Vec<_> = allowed.iter().map(ToString::to_string).collect();
-        bad(format!("must be one of {}", names.join(", ")));
+        let names: Vec<_> = allowed_values.iter().map(ToString::to_string).collect();
+        report(format!("must be one of {}", names.join(", ")));
         return;
     }
     if !schema["const"].is_null() && schema["const"] != *value {
-        bad(format!("must be {}", schema["const"]));
+        report(format!("must be {}", schema["const"]));
         return;
     }
-    let bounds = |low: &str, high: &str| (schema[low].as_f64(), schema[high].as_f64());
+    let outside =
+        |number: f64, low: &str, high: &str| outside_bounds(number, schema[low].as_f64(), schema[high].as_f64());
     match value {
         Value::String(text) => {
-            let outside = outside_bounds(count_items(text.chars()), bounds("minLength", "maxLength"));
-            if let Some(outside) = outside {
-                bad(format!("length is {outside}"));
+            if let Some(excess) = outside(count_items(text.chars()), "minLength", "maxLength") {
+                report(format!("length is {excess}"));
             }
             if let Some(pattern) = schema["pattern"].as_str()
                 && regex::Regex::new(pattern).is_ok_and(|regex| !regex.is_match(text))
             {
-                bad(format!("must match {pattern}"));
+                report(format!("must match {pattern}"));
             }
         }
         Value::Number(number) => {
             let number = number.as_f64().unwrap_or(f64::NAN);
-            if let Some(outside) = outside_bounds(number, bounds("minimum", "maximum")) {
-                bad(outside);
+            if let Some(excess) = outside(number, "minimum", "maximum") {
+                report(excess);
             }
         }
-        Value::Object(fields) => walk_object(schema, fields, path, components, found),
+        Value::Object(fields) => walk_object(schema, fields, path, components, faults),
         Value::Array(items) => {
-            if let Some(outside) = outside_bounds(count_items(items.iter()), bounds("minItems", "maxItems")) {
-                bad(format!("length is {outside}"));
+            if let Some(excess) = outside(count_items(items.iter()), "minItems", "maxItems") {
+                report(format!("length is {excess}"));
             }
             // A list that is too long may have as many items as the body has bytes.
             let max_items = schema["maxItems"]
@@ -238,7 +247,7 @@ fn walk_schema(
                 .and_then(|count| usize::try_from(count).ok());
             let checked_items = items.iter().take(max_items.unwrap_or(usize::MAX));
             for (index, item) in checked_items.enumerate().filter(|_| schema["items"].is_object()) {
-                walk_schema(&schema["items"], item, &format!("{path}[{index}]"), components, found);
+                walk_schema(&schema["items"], item, &format!("{path}[{index}]"), components, faults);
             }
         }
         Value::Null | Value::Bool(_) => {}
@@ -246,7 +255,7 @@ fn walk_schema(
 }
 
 /// Explains a number out of bounds, in the words of the rules for readable bodies.
-fn outside_bounds(number: f64, (low, high): (Option<f64>, Option<f64>)) -> Option<String> {
+fn outside_bounds(number: f64, low: Option<f64>, high: Option<f64>) -> Option<String> {
     match (low, high) {
         (Some(low), _) if number < low => Some(format!("lower than {low}")),
         (_, Some(high)) if number > high => Some(format!("greater than {high}")),
@@ -265,22 +274,22 @@ fn walk_choice(
     value: &Value,
     path: &str,
     components: &Map<String, Value>,
-    found: &mut ValidationFaults,
+    faults: &mut ValidationFaults,
 ) {
     let mut reasons = Vec::new();
     for choice in choices {
-        let mut here = ValidationFaults::default();
-        walk_schema(choice, value, path, components, &mut here);
-        if here.kept.is_empty() {
+        let mut choice_faults = ValidationFaults::default();
+        walk_schema(choice, value, path, components, &mut choice_faults);
+        if choice_faults.first_faults.is_empty() {
             return;
         }
         if choice["type"] != "null" {
-            reasons.push(here);
+            reasons.push(choice_faults);
         }
     }
     match reasons.len() {
-        1 => found.append(reasons.remove(0)),
-        _ => found.push(path, || "fits none of the documented shapes".to_owned()),
+        1 => faults.append(reasons.remove(0)),
+        _ => faults.push(path, || "fits none of the documented shapes".to_owned()),
     }
 }
 
@@ -289,7 +298,7 @@ fn walk_object(
     fields: &Map<String, Value>,
     path: &str,
     components: &Map<String, Value>,
-    found: &mut ValidationFaults,
+    faults: &mut ValidationFaults,
 ) {
     let Some(properties) = schema["properties"].as_object() else {
         return;
@@ -309,14 +318,14 @@ fn walk_object(
         .filter_map(Value::as_str)
     {
         if !fields.contains_key(name) {
-            found.push(&join(name), || "is missing".to_owned());
+            faults.push(&join(name), || "is missing".to_owned());
         }
     }
     for (name, value) in fields {
         match properties.get(name) {
-            Some(property) => walk_schema(property, value, &join(name), components, found),
+            Some(property) => walk_schema(property, value, &join(name), components, faults),
             None if schema["additionalProperties"] == Value::Bool(false) => {
-                found.push(&join(name), || "unknown field".to_owned());
+                faults.push(&join(name), || "unknown field".to_owned());
             }
             None => {}
         }
@@ -325,17 +334,17 @@ fn walk_object(
 
 /// Names the expected types if `value` has the wrong type.
 fn wrong_type(types: &Value, value: &Value) -> Option<String> {
-    let allowed: Vec<&str> = match types {
-        Value::String(one) => vec![one],
-        Value::Array(many) => many.iter().filter_map(Value::as_str).collect(),
+    let type_names: Vec<&str> = match types {
+        Value::String(name) => vec![name],
+        Value::Array(names) => names.iter().filter_map(Value::as_str).collect(),
         _ => return None,
     };
-    let fits = allowed.iter().any(|kind| match *kind {
+    let fits = type_names.iter().any(|kind| match *kind {
         "integer" => value.is_i64() || value.is_u64(),
         "number" => value.is_number(),
         other => other == json_type_name(value),
     });
-    (!fits).then(|| allowed.join(" or "))
+    (!fits).then(|| type_names.join(" or "))
 }
 
 fn json_type_name(value: &Value) -> &'static str {
@@ -398,10 +407,10 @@ mod tests {
 
     #[test]
     fn invalid_fields_are_all_named() {
-        let found = explain_sample(
+        let faults = explain_sample(
             r#"{"world_id":"Vale!","on_busy":"shout","inner":{"names":["a",5],"extra":1},"colour":"red"}"#,
         );
-        let params: Vec<_> = found.iter().map(|(param, _)| param.as_str()).collect();
+        let params: Vec<_> = faults.iter().map(|(param, _)| param.as_str()).collect();
         for expected in [
             "world_id",
             "count",
@@ -410,16 +419,16 @@ mod tests {
             "inner.extra",
             "colour",
         ] {
-            assert!(params.contains(&expected), "{expected} is not in {found:?}");
+            assert!(params.contains(&expected), "{expected} is not in {faults:?}");
         }
-        assert_eq!(found.len(), 6, "{found:?}");
+        assert_eq!(faults.len(), 6, "{faults:?}");
     }
 
     #[test]
     fn rules_are_checked_beside_the_shape() {
         let details = |text: &str| {
-            let found = explain_sample(text);
-            found
+            let faults = explain_sample(text);
+            faults
                 .into_iter()
                 .map(|(param, detail)| format!("{param}: {detail}"))
                 .collect::<Vec<_>>()
@@ -442,8 +451,11 @@ mod tests {
         // Without a required field, only the schema can find faults.
         let missing = details(&format!(r#"{{"world_id":"vale","level":0,{long}}}"#));
         assert_eq!(missing, ["count: is missing", "level: lower than 1"]);
-        let none = details(r#"{"world_id":"vale","count":1,"session_id":"nobody","bogus":1}"#);
-        assert!(none.len() == 2 && none[1].starts_with("session_id: "), "{none:?}");
+        let details_of_id = details(r#"{"world_id":"vale","count":1,"session_id":"nobody","bogus":1}"#);
+        assert!(
+            details_of_id.len() == 2 && details_of_id[1].starts_with("session_id: "),
+            "{details_of_id:?}"
+        );
         let control = details(r#"{"world_id":"vale","count":1,"bogus":1,"tags":["\u0007"]}"#);
         assert!(control.len() == 2 && control[1].starts_with("tags[0]: "), "{control:?}");
     }
@@ -479,9 +491,9 @@ mod tests {
 
     #[test]
     fn faults_beyond_the_schema_name_their_field_too() {
-        let found = explain_sample(r#"{"world_id":"vale","count":1,"session_id":"nobody"}"#);
-        assert_eq!(found[0].0, "session_id", "{found:?}");
-        assert!(found[0].1.contains("ULID") && found.len() == 1, "{found:?}");
+        let faults = explain_sample(r#"{"world_id":"vale","count":1,"session_id":"nobody"}"#);
+        assert_eq!(faults[0].0, "session_id", "{faults:?}");
+        assert!(faults[0].1.contains("ULID") && faults.len() == 1, "{faults:?}");
         assert_eq!(
             explain_sample(r#"{"world_id":"vale","count":-1}"#)[0].0,
             "count",
@@ -491,8 +503,8 @@ mod tests {
         assert_eq!(twice.detail, "body: has a field more than once");
         assert_eq!(explain_sample(r#"["vale",1]"#)[0].1, "must be object, not array");
         for text in [r#"{"world_id":"vale","count":"1"}"#, r#"["vale"]"#, r#""vale""#, "5"] {
-            let told = read_json::<SampleBody>(text.as_bytes()).unwrap_err().detail;
-            assert!(!told.contains("struct") && !told.contains("u32"), "{told}");
+            let detail = read_json::<SampleBody>(text.as_bytes()).unwrap_err().detail;
+            assert!(!detail.contains("struct") && !detail.contains("u32"), "{detail}");
         }
     }
 

@@ -32,14 +32,14 @@ use colloquy_webhooks::keys;
 
 /// Adds the retraction of each type.
 fn with_retractions(mut types: BTreeSet<WebhookEventType>) -> BTreeSet<WebhookEventType> {
-    let retractions: Vec<_> = types.iter().filter_map(|of| of.retraction()).collect();
+    let retractions: Vec<_> = types.iter().filter_map(|event_type| event_type.retraction()).collect();
     types.extend(retractions);
     types
 }
 
 async fn check_url(state: &AppState, url: &str) -> Result<(), Problem> {
     let checked = state.webhooks.addresses.check_new_url(url).await;
-    checked.map_err(|refused| Problem::invalid_field("url", refused.to_string()))
+    checked.map_err(|refusal| Problem::invalid_field("url", refusal.to_string()))
 }
 
 fn check_enabled(state: &AppState) -> Result<(), Problem> {
@@ -58,7 +58,7 @@ fn check_enabled(state: &AppState) -> Result<(), Problem> {
     tag = "webhooks",
     params(("Idempotency-Key" = Option<String>, Header, description = "A repeated request with the same key gets the same webhook")),
     request_body = WebhookBody,
-    responses((status = 201, body = WebhookWithKeyView), (status = 409, description = "The tenant has as many webhooks as it may (`too_many_webhooks`), or the same request is being handled"), (status = 501, description = "The operator has turned webhooks off")),
+    responses((status = 201, body = WebhookWithKeyView), (status = 409, description = "The tenant has the maximum number of webhooks (`too_many_webhooks`), or the same request is being handled"), (status = 501, description = "The operator has turned webhooks off")),
     extensions(("x-roles" = json!(["admin"]))),
 )]
 #[post("/v1/webhooks")]
@@ -72,11 +72,12 @@ pub async fn create_webhook(
     let Body { value: body, raw } = body;
     check_url(&state, &body.url).await?;
     let work = {
-        let (state, who) = (state.clone(), caller.principal.clone());
-        async move { insert_webhook(&state, &who, body).await }
+        let state = state.clone();
+        let principal = caller.principal.clone();
+        async move { insert_webhook(&state, &principal, body).await }
     };
-    let again = |kept| repeat_answer(state.clone(), caller.scope.clone(), kept);
-    idempotency::run_once_with_replay(&state, &caller.principal, &request, &raw, work, again).await
+    let replay = |stored_response| repeat_answer(state.clone(), caller.scope.clone(), stored_response);
+    idempotency::run_once_with_replay(&state, &caller.principal, &request, &raw, work, replay).await
 }
 
 /// What is stored of the answer to a creation: no secret.
@@ -89,14 +90,19 @@ struct CreatedWebhook {
 async fn repeat_answer(
     state: web::Data<AppState>,
     scope: TenantScope,
-    kept: IdempotentResponse,
+    stored_response: IdempotentResponse,
 ) -> Result<IdempotentResponse, Problem> {
-    let created: CreatedWebhook = serde_json::from_str(kept.body()).map_err(|error| Problem::internal_error(&error))?;
+    let created: CreatedWebhook =
+        serde_json::from_str(stored_response.body()).map_err(|error| Problem::internal_error(&error))?;
     let webhook = find_webhook(&state, &scope, created.id).await?;
-    kept.with_body(&WebhookWithKeyView::new(webhook, state.services.clock.now()))
+    stored_response.with_body(&WebhookWithKeyView::new(webhook, state.services.clock.now()))
 }
 
-async fn insert_webhook(state: &AppState, who: &Principal, body: WebhookBody) -> Result<IdempotentResponse, Problem> {
+async fn insert_webhook(
+    state: &AppState,
+    principal: &Principal,
+    body: WebhookBody,
+) -> Result<IdempotentResponse, Problem> {
     let services = &state.services;
     let id: WebhookId = services.ids.next_id();
     let now = services.clock.now();
@@ -120,11 +126,11 @@ async fn insert_webhook(state: &AppState, who: &Principal, body: WebhookBody) ->
         created_at: now,
         updated_at: now,
     };
-    let edit = Edit::made_by(who, &services.ids, now, "webhook.create", id);
-    let most = state.webhooks.settings.max_per_tenant;
+    let edit = Edit::made_by(principal, &services.ids, now, "webhook.create", id);
+    let max = state.webhooks.settings.max_per_tenant;
     let store = &services.ledger.webhooks;
-    if !store.create_webhook(&who.scope(), &webhook, most, &edit).await? {
-        let detail = format!("a tenant may have {most} webhooks; delete one that nobody needs");
+    if !store.create_webhook(&principal.scope(), &webhook, max, &edit).await? {
+        let detail = format!("a tenant may have {max} webhooks; delete one that nobody needs");
         return Err(Problem::new(Code::TooManyWebhooks, detail));
     }
     IdempotentResponse::created(&WebhookWithKeyView::new(webhook, now), format!("/v1/webhooks/{id}"))?
@@ -145,14 +151,16 @@ pub async fn list_webhooks(
     query: QueryParams<PageQuery>,
 ) -> Result<HttpResponse, Problem> {
     let page = pagination::parse_page::<WebhookId>(&state, query.0.limit, query.0.after)?;
-    let found = state
+    let page_of_webhooks = state
         .services
         .ledger
         .webhooks
         .list_webhooks(&caller.scope, &page)
         .await?;
     let now = state.services.clock.now();
-    Ok(HttpResponse::Ok().json(Items::from_page(found, |webhook| WebhookView::new(webhook, now))))
+    Ok(HttpResponse::Ok().json(Items::from_page(page_of_webhooks, |webhook| {
+        WebhookView::new(webhook, now)
+    })))
 }
 
 /// Returns a webhook.
@@ -193,7 +201,7 @@ pub async fn edit_webhook(
     request: HttpRequest,
     body: Body<WebhookPatchBody>,
 ) -> Result<HttpResponse, Problem> {
-    let wanted = IfMatch::from_request(&request)?;
+    let if_match = IfMatch::from_request(&request)?;
     let body = body.value;
     if let Some(url) = &body.url {
         check_url(&state, url).await?;
@@ -213,7 +221,7 @@ pub async fn edit_webhook(
         rotation: None,
     };
     run_uncancelled(async move {
-        let webhook = apply_change(&state, &caller, path.0, &change, wanted, action).await?;
+        let webhook = apply_change(&state, &caller, path.0, &change, if_match, action).await?;
         Ok(respond_changed(&state, webhook, WebhookView::new))
     })
     .await
@@ -233,12 +241,12 @@ pub async fn delete_webhook(
     path: Path<WebhookId>,
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
-    let wanted = IfMatch::from_request(&request)?;
+    let if_match = IfMatch::from_request(&request)?;
     let id = path.0;
     run_uncancelled(async move {
         let edit = caller.new_edit(&state, "webhook.delete", id);
         let store = &state.services.ledger.webhooks;
-        let version = wanted.expected_version();
+        let version = if_match.expected_version();
         let outcome = store.delete_webhook(&caller.scope, id, version, &edit).await?;
         etag::respond_deleted(outcome, "webhook")
     })
@@ -261,7 +269,7 @@ pub async fn rotate_webhook_key(
     path: Path<WebhookId>,
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
-    let wanted = IfMatch::from_request(&request)?;
+    let if_match = IfMatch::from_request(&request)?;
     let id = path.0;
     run_uncancelled(async move {
         let stored = find_webhook(&state, &caller.scope, id).await?;
@@ -271,7 +279,7 @@ pub async fn rotate_webhook_key(
             rotation: Some((keys::new_key(stored.signature, rand::random()), now + overlap)),
             ..WebhookChange::default()
         };
-        let webhook = apply_change(&state, &caller, id, &change, wanted, "webhook.rotate").await?;
+        let webhook = apply_change(&state, &caller, id, &change, if_match, "webhook.rotate").await?;
         Ok(respond_changed(&state, webhook, WebhookWithKeyView::new))
     })
     .await
@@ -294,8 +302,8 @@ pub async fn list_attempts(
     let page = pagination::parse_page::<AttemptId>(&state, query.0.limit, query.0.after)?;
     find_webhook(&state, &caller.scope, path.0).await?;
     let store = &state.services.ledger.webhooks;
-    let found = store.list_attempts(&caller.scope, path.0, &page).await?;
-    Ok(HttpResponse::Ok().json(Items::from_page(found, AttemptView::from)))
+    let attempts = store.list_attempts(&caller.scope, path.0, &page).await?;
+    Ok(HttpResponse::Ok().json(Items::from_page(attempts, AttemptView::from)))
 }
 
 /// Sends stored messages again, in their old order.
@@ -361,8 +369,8 @@ pub async fn test_webhook(
 }
 
 async fn find_webhook(state: &AppState, scope: &TenantScope, id: WebhookId) -> Result<Webhook, Problem> {
-    let found = state.services.ledger.webhooks.load_webhook(scope, id).await?;
-    found.ok_or_else(|| Problem::not_found("webhook"))
+    let webhook = state.services.ledger.webhooks.load_webhook(scope, id).await?;
+    webhook.ok_or_else(|| Problem::not_found("webhook"))
 }
 
 /// Answers with a webhook that was just changed.
@@ -380,12 +388,12 @@ async fn apply_change(
     caller: &Authorized<Administrator>,
     id: WebhookId,
     change: &WebhookChange,
-    wanted: IfMatch,
+    if_match: IfMatch,
     action: &'static str,
 ) -> Result<Webhook, Problem> {
     let edit = caller.new_edit(state, action, id);
     let store = &state.services.ledger.webhooks;
-    let version = wanted.expected_version();
+    let version = if_match.expected_version();
     match store.change_webhook(&caller.scope, id, change, version, &edit).await? {
         WebhookEditOutcome::Done(webhook) => Ok(*webhook),
         WebhookEditOutcome::NotFound => Err(Problem::not_found("webhook")),

@@ -37,7 +37,8 @@ pub struct WorldEventsView {
     world_id: WorldId,
     /// The number of events.
     recorded: usize,
-    at: DateTime<Utc>,
+    #[serde(rename = "at")]
+    recorded_at: DateTime<Utc>,
 }
 
 /// Reports events of the game. They change the world's state at once: all of them, or with any fault none.
@@ -58,10 +59,12 @@ pub async fn record_world_events(
     request: HttpRequest,
     body: Body<WorldEventsBody>,
 ) -> Result<HttpResponse, Problem> {
-    let (raw, events) = (body.raw, body.value.events);
+    let raw = body.raw;
+    let events = body.value.events;
     let world = worlds::find_world(&state, &caller, &path.0).await?;
     let edit = caller.new_edit(&state, "world.events", &world.id);
-    let (principal, scope) = (caller.principal.clone(), caller.scope.clone());
+    let principal = caller.principal.clone();
+    let scope = caller.scope.clone();
     let work = {
         let state = state.clone();
         async move {
@@ -72,7 +75,7 @@ pub async fn record_world_events(
                 id,
                 world_id: world.id,
                 recorded: events.len(),
-                at: edit.made_at,
+                recorded_at: edit.made_at,
             };
             IdempotentResponse::created(&view, location)
         }

@@ -58,13 +58,14 @@ pub struct CauseView {
     /// `job`.
     kind: &'static str,
     id: String,
-    at: DateTime<Utc>,
+    #[serde(rename = "at")]
+    caused_at: DateTime<Utc>,
 }
 
 impl CauseView {
-    pub fn new(cause: &Cause, at: DateTime<Utc>) -> Self {
+    pub fn new(cause: &Cause, caused_at: DateTime<Utc>) -> Self {
         let (kind, id) = cause.to_columns();
-        Self { kind, id, at }
+        Self { kind, id, caused_at }
     }
 }
 
@@ -90,8 +91,8 @@ pub struct ClockView {
 
 impl ClockView {
     /// Returns the clock at a real moment, or now.
-    fn new(state: &AppState, world: &World, found: &CausedState, until: Option<DateTime<Utc>>) -> Option<Self> {
-        let clock = GameClock::new(&world.settings, &found.state)?;
+    fn new(state: &AppState, world: &World, caused_state: &CausedState, until: Option<DateTime<Utc>>) -> Option<Self> {
+        let clock = GameClock::new(&world.settings, &caused_state.state)?;
         let moment = match until {
             Some(until) => clock.game_time_at(until),
             None => clock.game_time_now(state.services.clock.now()),
@@ -104,7 +105,7 @@ impl ClockView {
             year: moment.year_text(),
             part_of_day: moment.part_of_day(),
             ratio: clock.ratio(),
-            cause: cause_of(found, &StatePart::Time),
+            cause: cause_of(caused_state, &StatePart::Time),
         })
     }
 }
@@ -195,7 +196,7 @@ pub async fn get_world_state(
     let world = worlds::find_world(&state, &caller, &path.0).await?;
     validate::check_rules(&query.0)?;
     let WorldStateQuery {
-        who,
+        who: character,
         place,
         dialogue,
         turn,
@@ -206,51 +207,65 @@ pub async fn get_world_state(
         (Some(_), None) => return Err(Problem::invalid_field("turn", "is missing beside `dialogue`")),
         (None, Some(_)) => return Err(Problem::invalid_field("dialogue", "is missing beside `turn`")),
     };
-    let found = world_events::load_caused_state(&state.services, &caller.scope, &world, until).await?;
-    let asked: Vec<String> = who.clone().into_iter().collect();
+    let caused_state = world_events::load_caused_state(&state.services, &caller.scope, &world, until).await?;
+    let requested_names: Vec<String> = character.clone().into_iter().collect();
     let mut by_id = Vec::new();
-    if !asked.is_empty() {
+    if !requested_names.is_empty() {
         let authored = &state.services.ledger.authored;
-        by_id = authored.find_npc_names(&caller.scope, &world.id, &asked).await?;
+        by_id = authored
+            .find_npc_names(&caller.scope, &world.id, &requested_names)
+            .await?;
     }
-    let names: Vec<&String> = asked.iter().chain(by_id.iter().map(|npc| &npc.name)).collect();
-    let is_asked_for = |name: &str| names.iter().any(|asked| normalise_text(asked) == normalise_text(name));
+    let names: Vec<&String> = requested_names
+        .iter()
+        .chain(by_id.iter().map(|npc| &npc.name))
+        .collect();
+    let is_asked_for = |name: &str| {
+        names
+            .iter()
+            .any(|requested_name| normalise_text(requested_name) == normalise_text(name))
+    };
     let at_place: Option<Vec<&str>> = place
         .as_deref()
-        .map(|place| found.state.people_at(place).map(|(name, _)| name).collect());
+        .map(|place| caused_state.state.people_at(place).map(|(name, _)| name).collect());
     let is_wanted = |name: &str| {
-        (who.is_none() || is_asked_for(name)) && at_place.as_ref().is_none_or(|names| names.contains(&name))
+        (character.is_none() || is_asked_for(name)) && at_place.as_ref().is_none_or(|names| names.contains(&name))
     };
-    let whole = who.is_none() && place.is_none();
-    let characters = found.state.characters.iter().filter(|(name, _)| is_wanted(name));
-    let relationships = found.state.relationships.iter();
-    let relationships = relationships.filter(|of| whole || is_wanted(&of.from) || is_wanted(&of.to));
+    let is_unfiltered = character.is_none() && place.is_none();
+    let characters = caused_state.state.characters.iter().filter(|(name, _)| is_wanted(name));
+    let relationships = caused_state.state.relationships.iter();
+    let relationships = relationships
+        .filter(|relationship| is_unfiltered || is_wanted(&relationship.from) || is_wanted(&relationship.to));
     let sentences = |texts: &[String], part: fn(String) -> StatePart| -> Vec<CausedText> {
-        let texts = texts.iter().filter(|_| whole);
+        let texts = texts.iter().filter(|_| is_unfiltered);
         texts
-            .map(|text| caused_text(&found, text, &part(text.clone())))
+            .map(|text| caused_text(&caused_state, text, &part(text.clone())))
             .collect()
     };
     Ok(HttpResponse::Ok().json(WorldStateView {
-        clock: ClockView::new(&state, &world, &found, until),
+        clock: ClockView::new(&state, &world, &caused_state, until),
         characters: characters
-            .map(|(name, character)| character_view(&found, &world, name, character))
+            .map(|(name, character)| character_view(&caused_state, &world, name, character))
             .collect(),
         relationships: relationships
-            .map(|of| RelationshipView {
-                from: of.from.clone(),
-                to: of.to.clone(),
-                kind: of.kind.clone(),
-                strength: of.strength,
+            .map(|relationship| RelationshipView {
+                from: relationship.from.clone(),
+                to: relationship.to.clone(),
+                kind: relationship.kind.clone(),
+                strength: relationship.strength,
                 cause: cause_of(
-                    &found,
-                    &StatePart::Relationship(of.from.clone(), of.to.clone(), of.kind.clone()),
+                    &caused_state,
+                    &StatePart::Relationship(
+                        relationship.from.clone(),
+                        relationship.to.clone(),
+                        relationship.kind.clone(),
+                    ),
                 ),
             })
             .collect(),
-        attributes: attribute_views(&found, &world, None, &found.state.attributes),
-        events: sentences(&found.state.events, StatePart::Event),
-        notes: sentences(&found.state.notes, StatePart::Note),
+        attributes: attribute_views(&caused_state, &world, None, &caused_state.state.attributes),
+        events: sentences(&caused_state.state.events, StatePart::Event),
+        notes: sentences(&caused_state.state.notes, StatePart::Note),
         world_id: world.id,
     }))
 }
@@ -264,76 +279,85 @@ async fn turn_time(
     turn: u32,
 ) -> Result<DateTime<Utc>, Problem> {
     let dialogues = &state.services.ledger.dialogues;
-    let known = dialogues.load_dialogue(&caller.scope, dialogue).await?;
-    if known.is_none_or(|known| known.world != *world) {
+    let stored_dialogue = dialogues.load_dialogue(&caller.scope, dialogue).await?;
+    if stored_dialogue.is_none_or(|stored_dialogue| stored_dialogue.world != *world) {
         return Err(Problem::not_found("dialogue"));
     }
     let turns = dialogues.load_turns(&caller.scope, dialogue, turn, turn).await?;
-    let found = turns.first().map(|turn| turn.committed_at);
-    found.ok_or_else(|| Problem::not_found("turn"))
+    let committed_at = turns.first().map(|turn| turn.committed_at);
+    committed_at.ok_or_else(|| Problem::not_found("turn"))
 }
 
-fn cause_of(found: &CausedState, part: &StatePart) -> Option<CauseView> {
-    let ValueCause { cause, at } = found.causes.get(part)?;
-    Some(CauseView::new(cause, *at))
+fn cause_of(caused_state: &CausedState, part: &StatePart) -> Option<CauseView> {
+    let ValueCause { cause, at: caused_at } = caused_state.causes.get(part)?;
+    Some(CauseView::new(cause, *caused_at))
 }
 
-fn caused_text(found: &CausedState, value: &str, part: &StatePart) -> CausedText {
+fn caused_text(caused_state: &CausedState, value: &str, part: &StatePart) -> CausedText {
     CausedText {
         value: value.to_owned(),
-        cause: cause_of(found, part),
+        cause: cause_of(caused_state, part),
     }
 }
 
-fn caused_number(found: &CausedState, value: impl Into<i64>, part: &StatePart) -> CausedNumber {
+fn caused_number(caused_state: &CausedState, value: impl Into<i64>, part: &StatePart) -> CausedNumber {
     CausedNumber {
         value: value.into(),
-        cause: cause_of(found, part),
+        cause: cause_of(caused_state, part),
     }
 }
 
-fn character_view(found: &CausedState, world: &World, name: &str, character: &Character) -> CharacterView {
-    let who = || name.to_owned();
-    let text = |value: &Option<String>, part: StatePart| value.as_deref().map(|value| caused_text(found, value, &part));
+fn character_view(caused_state: &CausedState, world: &World, name: &str, character: &Character) -> CharacterView {
+    let owner_name = || name.to_owned();
+    let text =
+        |value: &Option<String>, part: StatePart| value.as_deref().map(|value| caused_text(caused_state, value, &part));
     CharacterView {
-        name: who(),
-        location: text(&character.location, StatePart::Location(who())),
-        hp: character.hp.map(|hp| caused_number(found, hp, &StatePart::Hp(who()))),
-        status: text(&character.status, StatePart::Status(who())),
-        mood: text(&character.mood, StatePart::Mood(who())),
+        name: owner_name(),
+        location: text(&character.location, StatePart::Location(owner_name())),
+        hp: character
+            .hp
+            .map(|hp| caused_number(caused_state, hp, &StatePart::Hp(owner_name()))),
+        status: text(&character.status, StatePart::Status(owner_name())),
+        mood: text(&character.mood, StatePart::Mood(owner_name())),
         items: character
             .items
             .iter()
             .map(|(item, count)| {
-                let part = StatePart::Item(who(), item.clone());
-                (item.clone(), caused_number(found, *count, &part))
+                let part = StatePart::Item(owner_name(), item.clone());
+                (item.clone(), caused_number(caused_state, *count, &part))
             })
             .collect(),
         with: character
             .with
             .iter()
-            .map(|whom| caused_text(found, whom, &StatePart::With(who(), whom.clone())))
+            .map(|companion| {
+                caused_text(
+                    caused_state,
+                    companion,
+                    &StatePart::With(owner_name(), companion.clone()),
+                )
+            })
             .collect(),
-        attributes: attribute_views(found, world, Some(name), &character.attributes),
+        attributes: attribute_views(caused_state, world, Some(name), &character.attributes),
     }
 }
 
 /// Returns the attributes of `who` (`None`: the world), with the initial values of those that were never changed.
 fn attribute_views(
-    found: &CausedState,
+    caused_state: &CausedState,
     world: &World,
-    who: Option<&str>,
-    changed: &BTreeMap<String, AttributeValue>,
+    owner: Option<&str>,
+    stored_values: &BTreeMap<String, AttributeValue>,
 ) -> BTreeMap<String, CausedAttribute> {
     let rules = world.settings.attribute_rules().iter();
     let initial = rules
-        .filter(|rule| rule.is_owned_by(who))
+        .filter(|rule| rule.is_owned_by(owner))
         .filter_map(|rule| Some((rule.name.clone(), rule.initial_value()?)));
     let mut values: BTreeMap<String, AttributeValue> = initial.collect();
-    values.extend(changed.clone());
+    values.extend(stored_values.clone());
     let view = |(name, value): (String, AttributeValue)| {
-        let part = StatePart::Attribute(who.map(str::to_owned), name.clone());
-        let cause = cause_of(found, &part);
+        let part = StatePart::Attribute(owner.map(str::to_owned), name.clone());
+        let cause = cause_of(caused_state, &part);
         (name, CausedAttribute { value, cause })
     };
     values.into_iter().map(view).collect()

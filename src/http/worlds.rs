@@ -208,8 +208,8 @@ impl SettingsBody {
     /// The settings contain a field that is only for worlds.
     pub fn into_tier_settings(self) -> Result<WorldSettings, Problem> {
         if self.unlocks.is_some() {
-            let told = "is of a world alone; its rules name the NPC they are for";
-            return Err(Problem::invalid_field("settings.unlocks", told));
+            let detail = "is of a world alone; its rules name the NPC they are for";
+            return Err(Problem::invalid_field("settings.unlocks", detail));
         }
         let of_the_world = [
             ("settings.moods", self.moods.is_some()),
@@ -303,12 +303,12 @@ fn tier_group<T: TierGroup>(group: &Option<T>, (): &()) -> garde::Result {
 /// The first model that is not allowed.
 pub fn check_models(state: &AppState, settings: &WorldSettings) -> Result<(), Problem> {
     let models = &state.services.models;
-    let mut named = settings.models.iter().flat_map(TaskModels::named);
-    match named.find(|(_, model)| !models.is_model_allowed(model)) {
+    let mut task_models = settings.models.iter().flat_map(TaskModels::named);
+    match task_models.find(|(_, model)| !models.is_model_allowed(model)) {
         None => Ok(()),
         Some((task, _)) => {
-            let why = "is not one that the operator lets NPCs name";
-            Err(Problem::invalid_field(format!("settings.models.{task}"), why))
+            let detail = "is not one that the operator lets NPCs name";
+            Err(Problem::invalid_field(format!("settings.models.{task}"), detail))
         }
     }
 }
@@ -328,12 +328,12 @@ fn ascii_kind(word: &String, (): &()) -> garde::Result {
 }
 
 #[expect(clippy::ref_option, clippy::trivially_copy_pass_by_ref, reason = "as garde calls it")]
-fn bounded_synonyms(words: &Option<BTreeMap<String, String>>, (): &()) -> garde::Result {
-    let words = words.iter().flatten();
-    if words.clone().count() > MAX_SYNONYMS {
+fn bounded_synonyms(synonyms: &Option<BTreeMap<String, String>>, (): &()) -> garde::Result {
+    let synonyms = synonyms.iter().flatten();
+    if synonyms.clone().count() > MAX_SYNONYMS {
         return Err(garde::Error::new(format!("length is greater than {MAX_SYNONYMS}")));
     }
-    for word in words.flat_map(|(from, to)| [from, to]) {
+    for word in synonyms.flat_map(|(synonym, meaning)| [synonym, meaning]) {
         one_line_label(word, &())?;
         if word.chars().count() > MAX_WORD_CHARS {
             let rule = format!("a word is longer than {MAX_WORD_CHARS} characters");
@@ -347,11 +347,13 @@ fn bounded_synonyms(words: &Option<BTreeMap<String, String>>, (): &()) -> garde:
 fn check_synonyms(settings: &WorldSettings) -> Result<(), Problem> {
     let vocabulary = Vocabulary::from_settings(settings);
     let mut synonyms = settings.synonyms.iter().flatten();
-    match synonyms.find(|(_, to)| !vocabulary.contains_word(to)) {
+    match synonyms.find(|(_, meaning)| !vocabulary.contains_word(meaning)) {
         None => Ok(()),
-        Some((from, to)) => {
-            let told = format!("`{from}` means `{to}`, which is no mood, status or kind of relationship of this world");
-            Err(Problem::invalid_field("settings.synonyms", told))
+        Some((synonym, meaning)) => {
+            let detail = format!(
+                "`{synonym}` means `{meaning}`, which is no mood, status or kind of relationship of this world"
+            );
+            Err(Problem::invalid_field("settings.synonyms", detail))
         }
     }
 }
@@ -368,7 +370,7 @@ fn check_time_conditions(settings: &WorldSettings) -> Result<(), Problem> {
 }
 
 impl WorldBody {
-    fn into_world(self, id: WorldId, at: DateTime<Utc>) -> World {
+    fn into_world(self, id: WorldId, updated_at: DateTime<Utc>) -> World {
         World {
             id,
             name: self.name,
@@ -379,7 +381,7 @@ impl WorldBody {
             lore_version: 0,
             tenant: TenantTier::default(),
             version: 0,
-            updated_at: at,
+            updated_at,
         }
     }
 }
@@ -408,10 +410,10 @@ pub async fn put_world(
         .0
         .parse()
         .map_err(|error| Problem::invalid_field("world", format!("{error}")))?;
-    let wanted = IfMatch::from_put_request(&request)?;
+    let if_match = IfMatch::from_put_request(&request)?;
     run_uncancelled(async move {
         let store = &state.services.ledger.authored;
-        if wanted == IfMatch::MustExist && store.load_world(&caller.scope, &id).await?.is_none() {
+        if if_match == IfMatch::MustExist && store.load_world(&caller.scope, &id).await?.is_none() {
             return Err(etag::version_mismatch_error(0));
         }
         let edit = caller.new_edit(&state, "world.put", &id);
@@ -421,13 +423,13 @@ pub async fn put_world(
         check_models(&state, &world.settings)?;
         if query.0.is_dry_run() {
             let stored = store.load_world(&caller.scope, &id).await?;
-            world.version = dry_run::next_version(stored.map(|stored| stored.version), wanted)?;
+            world.version = dry_run::next_version(stored.map(|stored| stored.version), if_match)?;
             return Ok(HttpResponse::Ok().json(world));
         }
-        let version = wanted.expected_version();
+        let version = if_match.expected_version();
         let outcome = store.put_world(&caller.scope, &world, version, &edit).await?;
         state.sessions.forget_authored_everywhere(&caller.scope, &id).await;
-        let created = etag::created_by_put(outcome, wanted, "world")?;
+        let created = etag::created_by_put(outcome, if_match, "world")?;
         let stored = find_world(&state, &caller, &id).await?;
         let location = format!("/v1/worlds/{id}");
         Ok(etag::respond_stored(created, &location, stored.version, &stored))
@@ -470,11 +472,11 @@ pub async fn list_worlds(
     if let Some(world) = &caller.principal.world {
         // The only world of the token.
         let is_next = page.after.as_deref().is_none_or(|after| world.as_str() > after);
-        let found = state.services.ledger.authored.load_world(&caller.scope, world).await?;
-        return Ok(HttpResponse::Ok().json(Items::only_page(found.filter(|_| is_next))));
+        let world = state.services.ledger.authored.load_world(&caller.scope, world).await?;
+        return Ok(HttpResponse::Ok().json(Items::only_page(world.filter(|_| is_next))));
     }
-    let found = state.services.ledger.authored.list_worlds(&caller.scope, &page).await?;
-    Ok(HttpResponse::Ok().json(Items::from(found)))
+    let worlds = state.services.ledger.authored.list_worlds(&caller.scope, &page).await?;
+    Ok(HttpResponse::Ok().json(Items::from(worlds)))
 }
 
 /// Hides a world and its NPCs, and ends their dialogues.
@@ -493,11 +495,11 @@ pub async fn delete_world(
     path: Path<WorldId>,
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
-    let wanted = IfMatch::from_request(&request)?;
+    let if_match = IfMatch::from_request(&request)?;
     run_uncancelled(async move {
         let edit = caller.new_edit(&state, "world.delete", &path.0);
         let store = &state.services.ledger.authored;
-        let version = wanted.expected_version();
+        let version = if_match.expected_version();
         let outcome = store.delete_world(&caller.scope, &path.0, version, &edit).await?;
         state.sessions.forget_authored_everywhere(&caller.scope, &path.0).await;
         etag::respond_deleted(outcome, "world")
@@ -507,8 +509,8 @@ pub async fn delete_world(
 
 /// Loads the world; 404 if missing.
 pub async fn find_world<A>(state: &AppState, caller: &Authorized<A>, id: &WorldId) -> Result<World, Problem> {
-    let found = state.services.ledger.authored.load_world(&caller.scope, id).await?;
-    found.ok_or_else(|| Problem::not_found("world"))
+    let world = state.services.ledger.authored.load_world(&caller.scope, id).await?;
+    world.ok_or_else(|| Problem::not_found("world"))
 }
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ impl BufferStore for InstrumentedBuffers {
             .observe_call(
                 "load",
                 loading,
-                |found| if found.is_some() { "found" } else { "missed" },
+                |snapshot| if snapshot.is_some() { "found" } else { "missed" },
             )
             .await
     }
@@ -61,7 +61,7 @@ impl BufferStore for InstrumentedBuffers {
     ) -> StoreResult<bool> {
         let appending = self.inner.append_turn(scope, dialogue, expected, turn, keep_from);
         self.metrics
-            .observe_call("append", appending, |done| if *done { "done" } else { "missed" })
+            .observe_call("append", appending, |is_done| if *is_done { "done" } else { "missed" })
             .await
     }
     async fn truncate_buffer(
@@ -74,7 +74,11 @@ impl BufferStore for InstrumentedBuffers {
     ) -> StoreResult<bool> {
         let truncating = self.inner.truncate_buffer(scope, dialogue, expected, last, head);
         self.metrics
-            .observe_call("truncate", truncating, |done| if *done { "done" } else { "missed" })
+            .observe_call(
+                "truncate",
+                truncating,
+                |is_done| if *is_done { "done" } else { "missed" },
+            )
             .await
     }
     async fn remove_buffer(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<()> {

@@ -66,8 +66,9 @@ impl FactIndex for InstrumentedIndex {
     ) -> StoreResult<TermStatistics> {
         self.inner.term_statistics(scope, viewpoint, terms).await
     }
-    async fn find_similar(&self, scope: &TenantScope, with: SimilarFactsQuery<'_>) -> StoreResult<Vec<Candidate>> {
-        self.observe_call("similar", self.inner.find_similar(scope, with)).await
+    async fn find_similar(&self, scope: &TenantScope, query: SimilarFactsQuery<'_>) -> StoreResult<Vec<Candidate>> {
+        self.observe_call("similar", self.inner.find_similar(scope, query))
+            .await
     }
     async fn upsert_points(&self, scope: &TenantScope, points: &[IndexPoint]) -> StoreResult<()> {
         self.observe_call("upsert", self.inner.upsert_points(scope, points))

@@ -19,7 +19,7 @@ use super::{
 pub(super) struct ChatClient {
     pub args: ChatArgs,
     pub socket: ChatSocket,
-    pub rest: RestClient,
+    pub rest_client: RestClient,
     pub input: Input,
     pub screen: Screen,
     /// The session with the NPC of the command line.
@@ -29,7 +29,7 @@ pub(super) struct ChatClient {
     /// The dialogue and `seq` of the last rewind that was shown. An event may come twice.
     pub last_rewind: (String, u64),
     /// The number of messages sent.
-    sent: u64,
+    sent_count: u64,
     /// True if Ctrl-C ends the chat.
     pub leaving: bool,
 }
@@ -38,19 +38,19 @@ impl ChatClient {
     pub(super) async fn open_session(
         args: &ChatArgs,
         mut socket: ChatSocket,
-        rest: RestClient,
+        rest_client: RestClient,
     ) -> anyhow::Result<Self> {
         let home = create_session(&mut socket, args).await?;
         Ok(Self {
             args: args.clone(),
             socket,
-            rest,
+            rest_client,
             input: Input::from_stdin(),
             screen: Screen::on_stdout(),
             home,
             joined: None,
             last_rewind: Default::default(),
-            sent: 0,
+            sent_count: 0,
             leaving: false,
         })
     }
@@ -70,8 +70,8 @@ impl ChatClient {
 
     /// Returns an `event_id` that no earlier message has.
     pub(super) fn next_event_id(&mut self) -> String {
-        self.sent += 1;
-        format!("chat-{}", self.sent)
+        self.sent_count += 1;
+        format!("chat-{}", self.sent_count)
     }
 
     pub(super) async fn run_conversation(&mut self) -> anyhow::Result<()> {
@@ -80,25 +80,25 @@ impl ChatClient {
             self.screen
                 .show_answer(&format!("You talk with {npc}. /help lists the commands, /quit ends."))?;
         }
-        let mut failed = false;
+        let mut has_failure = false;
         'chat: while !self.leaving
             && let Some(line) = self.next_line().await?
         {
-            let mut next = Some(Command::parse(&line));
-            while let Some(command) = next.take() {
+            let mut next_command = Some(Command::parse(&line));
+            while let Some(command) = next_command.take() {
                 match command {
                     Command::Quit => break 'chat,
                     Command::Watch(watch) => match self.watch_npcs(&watch).await? {
-                        WatchEnd::Command(command) => next = Some(command),
+                        WatchEnd::Command(command) => next_command = Some(command),
                         WatchEnd::Ended => {}
-                        WatchEnd::Failed => failed = true,
+                        WatchEnd::Failed => has_failure = true,
                     },
-                    command => failed |= !self.perform_command(command).await?,
+                    command => has_failure |= !self.perform_command(command).await?,
                 }
             }
         }
         self.socket.close_socket().await;
-        if failed && !self.input.interactive {
+        if has_failure && !self.input.interactive {
             bail!("not every line was answered");
         }
         Ok(())
@@ -113,13 +113,19 @@ impl ChatClient {
             Command::Save(name) => return self.take_save(name).await,
             Command::Load(name) => return self.load_save(name).await,
             Command::Trace => {
-                let told = inspect::describe_last_turn(&self.rest, self.session()).await;
-                return self.show_result(&told);
+                let description = inspect::describe_last_turn(&self.rest_client, self.session()).await;
+                return self.show_result(&description);
             }
             Command::Facts(query) => {
-                let who = (&self.args.world, &self.args.player);
-                let told = inspect::describe_facts(&self.rest, self.session(), who, &query).await;
-                return self.show_result(&told);
+                let description = inspect::describe_facts(
+                    &self.rest_client,
+                    self.session(),
+                    &self.args.world,
+                    &self.args.player,
+                    &query,
+                )
+                .await;
+                return self.show_result(&description);
             }
             Command::Help => self.screen.show_answer(HELP)?,
             Command::Leave if self.joined.is_none() => {
@@ -128,8 +134,8 @@ impl ChatClient {
                     .show_note(&format!("you are in your session with {npc}; /quit ends the chat"))?;
             }
             Command::Leave | Command::Nothing => self.leave_joined_session().await?,
-            Command::Unclear(why) => {
-                self.screen.show_fault(&why)?;
+            Command::Unclear(fault) => {
+                self.screen.show_fault(&fault)?;
                 return Ok(false);
             }
             Command::Watch(_) | Command::Quit => {}

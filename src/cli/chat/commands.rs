@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn chat_explains_commands_that_it_cannot_read() {
-        for (line, told) in [
+        for (line, advice) in [
             ("/dance", "no command /dance"),
             ("/rewind", "/rewind needs"),
             ("/rewind two", "/rewind needs"),
@@ -134,7 +134,7 @@ mod tests {
         ] {
             let command = Command::parse(line);
             assert!(
-                matches!(&command, Command::Unclear(why) if why.contains(told)),
+                matches!(&command, Command::Unclear(fault) if fault.contains(advice)),
                 "{command:?}"
             );
         }

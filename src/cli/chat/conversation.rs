@@ -20,7 +20,7 @@ pub(super) struct Conversation {
     pub npcs: Vec<String>,
     pub(super) playback: Playback,
     /// True if the player has interrupted it.
-    pub(super) cut: bool,
+    pub(super) is_cut: bool,
 }
 
 impl Conversation {
@@ -30,7 +30,7 @@ impl Conversation {
         let of_this = event["dialogue_id"] == self.id.as_str();
         if of_this {
             self.playback.on_event(event);
-            self.cut |= caused && matches!(event_type(event), "dialogue.rewound" | "interrupt.done");
+            self.is_cut |= caused && matches!(event_type(event), "dialogue.rewound" | "interrupt.done");
         }
         of_this
     }

@@ -8,7 +8,7 @@ use tokio::io::{AsyncBufReadExt, BufReader, Stdin};
 pub(super) struct Input {
     reader: BufReader<Stdin>,
     /// What was read of the next line.
-    begun: Vec<u8>,
+    partial_line: Vec<u8>,
     /// True if a person types.
     pub interactive: bool,
 }
@@ -17,15 +17,15 @@ impl Input {
     pub(super) fn from_stdin() -> Self {
         Self {
             reader: BufReader::new(tokio::io::stdin()),
-            begun: Vec::new(),
+            partial_line: Vec::new(),
             interactive: std::io::stdin().is_terminal(),
         }
     }
 
     /// Returns the next line with its line break, or `None` at the end of input. May be dropped and called again.
     pub(super) async fn next_line(&mut self) -> std::io::Result<Option<String>> {
-        self.reader.read_until(b'\n', &mut self.begun).await?;
-        let line = std::mem::take(&mut self.begun);
+        self.reader.read_until(b'\n', &mut self.partial_line).await?;
+        let line = std::mem::take(&mut self.partial_line);
         Ok((!line.is_empty()).then(|| String::from_utf8_lossy(&line).into_owned()))
     }
 
@@ -36,7 +36,7 @@ impl Input {
 
     /// Drops what can be read now, and what was read of the next line.
     pub(super) fn discard(&mut self) {
-        self.begun.clear();
+        self.partial_line.clear();
         self.reader.consume(self.reader.buffer().len());
     }
 }

@@ -13,25 +13,28 @@ const LEARNING_LOOKS: usize = 60;
 const LEARNING_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Explains the last reply from its trace.
-pub(super) async fn describe_last_turn(rest: &RestClient, session: &Session) -> anyhow::Result<String> {
-    Ok(render_trace(session.head_turn, &load_trace(rest, session).await?))
+pub(super) async fn describe_last_turn(rest_client: &RestClient, session: &Session) -> anyhow::Result<String> {
+    Ok(render_trace(
+        session.head_turn,
+        &load_trace(rest_client, session).await?,
+    ))
 }
 
-async fn load_trace(rest: &RestClient, session: &Session) -> anyhow::Result<Value> {
+async fn load_trace(rest_client: &RestClient, session: &Session) -> anyhow::Result<Value> {
     if session.head_turn == 0 {
         bail!("nothing was said yet");
     }
     let path = format!("/v1/sessions/{}/turns/{}/trace", session.id, session.head_turn);
-    rest.get_json(&path, &[]).await
+    rest_client.get_json(&path, &[]).await
 }
 
 /// Waits a moment until the NPCs have learned from the last turn. `false`: they are still learning.
-async fn wait_until_learned(rest: &RestClient, session: &Session) -> anyhow::Result<bool> {
+async fn wait_until_learned(rest_client: &RestClient, session: &Session) -> anyhow::Result<bool> {
     if session.head_turn == 0 {
         return Ok(true);
     }
     for _ in 0..LEARNING_LOOKS {
-        let trace = load_trace(rest, session).await?;
+        let trace = load_trace(rest_client, session).await?;
         if array_or_empty(&trace["jobs"])
             .iter()
             .all(|job| job["status"] != "pending")
@@ -45,13 +48,14 @@ async fn wait_until_learned(rest: &RestClient, session: &Session) -> anyhow::Res
 
 /// Lists the memories of the session's NPCs. With a query, lists the facts that a search for it finds.
 pub(super) async fn describe_facts(
-    rest: &RestClient,
+    rest_client: &RestClient,
     session: &Session,
-    (world, player): (&WorldId, &PlayerId),
+    world: &WorldId,
+    player: &PlayerId,
     query: &str,
 ) -> anyhow::Result<String> {
     let mut text = String::new();
-    if !wait_until_learned(rest, session).await? {
+    if !wait_until_learned(rest_client, session).await? {
         text.push_str("(still learning from the last turn)\n");
     }
     // Facts that other players told the NPC in private are excluded.
@@ -60,7 +64,7 @@ pub(super) async fn describe_facts(
         params.push(("q", query));
     }
     for npc in &session.npcs {
-        let page = rest
+        let page = rest_client
             .get_json(&format!("/v1/worlds/{world}/npcs/{npc}/facts"), &params)
             .await?;
         if session.npcs.len() > 1 {
@@ -84,14 +88,14 @@ fn render_fact(text: &mut String, item: &Value) {
         .as_f64()
         .map(|s| format!("{s:.2}  "))
         .unwrap_or_default();
-    let ended = if fact["invalid_at"].is_null() {
+    let validity_note = if fact["invalid_at"].is_null() {
         ""
     } else {
         "  (no longer)"
     };
     let _ = writeln!(
         text,
-        "{score}{}  [{}, importance {}, said by {}]{ended}",
+        "{score}{}  [{}, importance {}, said by {}]{validity_note}",
         text_or_dash(&fact["content"]),
         text_or_dash(&fact["kind"]),
         fact["importance"],

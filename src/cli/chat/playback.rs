@@ -14,7 +14,7 @@ const WORDS_BEFORE_PIPE: usize = 3;
 pub(super) struct Playback {
     lines: VecDeque<NpcLine>,
     /// How much of the first line was heard, in characters and in words.
-    heard: Heard,
+    progress: Heard,
     /// The number of the last line that was heard to its end, and the number of such lines.
     finished: (Option<u64>, usize),
     /// Why no further line comes.
@@ -73,9 +73,9 @@ impl Playback {
             }
             "dialogue.rewound" => {
                 self.drop_from(turn + 1);
-                if let (Some(last), Some(heard)) = (self.lines.back_mut(), event["heard_chars"].as_u64()) {
-                    let heard = usize::try_from(heard).unwrap_or(usize::MAX);
-                    last.text = last.text.chars().take(heard).collect();
+                if let (Some(last_line), Some(heard_chars)) = (self.lines.back_mut(), event["heard_chars"].as_u64()) {
+                    let heard_chars = usize::try_from(heard_chars).unwrap_or(usize::MAX);
+                    last_line.text = last_line.text.chars().take(heard_chars).collect();
                 }
             }
             "npc_conversation.ended" => self.end = Some("their conversation has ended".into()),
@@ -94,8 +94,8 @@ impl Playback {
     /// Returns the line of the event; `None` if it was already heard.
     fn line_mut(&mut self, event: &Value) -> Option<&mut NpcLine> {
         let turn = event["turn"].as_u64()?;
-        if let Some(known) = self.lines.iter().position(|line| line.turn == turn) {
-            return self.lines.get_mut(known);
+        if let Some(index) = self.lines.iter().position(|line| line.turn == turn) {
+            return self.lines.get_mut(index);
         }
         if self.finished.0.is_some_and(|finished| turn <= finished) {
             return None;
@@ -111,7 +111,7 @@ impl Playback {
 
     fn drop_from(&mut self, turn: u64) {
         if self.lines.front().is_some_and(|line| line.turn >= turn) {
-            self.heard = Heard::default();
+            self.progress = Heard::default();
         }
         self.lines.retain(|line| line.turn < turn);
         let (finished, _) = &mut self.finished;
@@ -124,12 +124,14 @@ impl Playback {
     pub(super) fn take_word(&mut self) -> Option<SpokenWord> {
         let (text, ends) = self.next_word()?;
         let line = self.lines.front()?;
-        let (npc, text, begins) = (line.npc.clone(), text.to_owned(), self.heard.chars == 0);
-        self.heard.chars += text.chars().count();
-        self.heard.words += 1;
+        let npc = line.npc.clone();
+        let text = text.to_owned();
+        let begins = self.progress.chars == 0;
+        self.progress.chars += text.chars().count();
+        self.progress.words += 1;
         if ends {
             self.finished = (Some(line.turn), self.finished.1 + 1);
-            self.heard = Heard::default();
+            self.progress = Heard::default();
             self.lines.pop_front();
         }
         Some(SpokenWord {
@@ -147,15 +149,15 @@ impl Playback {
     /// Returns the next word with the space behind it, and true if it is the last of its line.
     fn next_word(&self) -> Option<(&str, bool)> {
         let line = self.lines.front()?;
-        let from = line
+        let start = line
             .text
             .char_indices()
-            .nth(self.heard.chars)
-            .map_or(line.text.len(), |(at, _)| at);
-        let rest = &line.text[from..];
+            .nth(self.progress.chars)
+            .map_or(line.text.len(), |(offset, _)| offset);
+        let rest = &line.text[start..];
         let word = rest.len() - rest.trim_start().len();
-        let space = rest[word..].find(char::is_whitespace).map(|at| word + at);
-        let end = space.map(|at| rest.len() - rest[at..].trim_start().len());
+        let space = rest[word..].find(char::is_whitespace).map(|offset| word + offset);
+        let end = space.map(|offset| rest.len() - rest[offset..].trim_start().len());
         match end {
             Some(end) if end < rest.len() => Some((&rest[..end], false)),
             _ => line.complete.then_some((rest, true)),
@@ -171,15 +173,15 @@ impl Playback {
     /// The last line that was heard, and how many of its characters; all without a number. `None` before any line.
     pub(super) fn heard_part(&self) -> Option<(u64, Option<usize>)> {
         match (self.lines.front(), self.finished.0) {
-            (Some(line), None) => Some((line.turn, Some(self.heard.chars))),
-            (Some(line), _) if self.heard.chars > 0 => Some((line.turn, Some(self.heard.chars))),
+            (Some(line), None) => Some((line.turn, Some(self.progress.chars))),
+            (Some(line), _) if self.progress.chars > 0 => Some((line.turn, Some(self.progress.chars))),
             (_, finished) => finished.map(|turn| (turn, None)),
         }
     }
 
     /// True if enough was heard for a line from a pipe to cut in.
     pub(super) fn is_under_way(&self) -> bool {
-        self.finished.1 >= 2 || (self.finished.1 == 1 && self.heard.words >= WORDS_BEFORE_PIPE)
+        self.finished.1 >= 2 || (self.finished.1 == 1 && self.progress.words >= WORDS_BEFORE_PIPE)
     }
 
     /// Says why no further word comes. `None`: words may come.

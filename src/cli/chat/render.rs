@@ -73,7 +73,7 @@ impl Screen {
         }
         self.clear_sign()?;
         if self.cursor == Cursor::LineStart {
-            let place = npcs.iter().position(|one| one == npc).unwrap_or_default();
+            let place = npcs.iter().position(|name| name == npc).unwrap_or_default();
             let style = NPCS[place % NPCS.len()];
             write!(self.out, "{style}{npc}>{style:#} ")?;
         }

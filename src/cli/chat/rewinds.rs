@@ -19,16 +19,16 @@ const REWIND_WAIT: Duration = Duration::from_secs(2);
 impl ChatClient {
     /// Makes `turn` the last turn of the current session; 0 takes everything back.
     pub(super) async fn rewind_session(&mut self, turn: u32) -> anyhow::Result<bool> {
-        let last = self.session().head_turn;
-        if u64::from(turn) >= last {
-            let known = u64::from(turn) == last;
-            let why = format!("nothing to take back: the last turn is {last}");
-            if known {
-                self.screen.show_note(&why)?;
+        let last_turn = self.session().head_turn;
+        if u64::from(turn) >= last_turn {
+            let is_current = u64::from(turn) == last_turn;
+            let message = format!("nothing to take back: the last turn is {last_turn}");
+            if is_current {
+                self.screen.show_note(&message)?;
             } else {
-                self.screen.show_fault(&why)?;
+                self.screen.show_fault(&message)?;
             }
-            return Ok(known);
+            return Ok(is_current);
         }
         let mut rewind = json!({"type": "player.interrupt", "session_id": self.session().id, "key": new_key()});
         if turn == 0 {
@@ -42,26 +42,27 @@ impl ChatClient {
 
     /// Takes the last reply back and asks for another.
     pub(super) async fn regenerate_reply(&mut self) -> anyhow::Result<bool> {
-        let again = json!({"type": "player.regenerate", "session_id": self.session().id, "key": new_key()});
-        let before = self.session().head_turn;
-        let answered = self.send_until_done(again, Goal::Reply).await?;
-        if !answered && self.session().head_turn < before {
+        let request = json!({"type": "player.regenerate", "session_id": self.session().id, "key": new_key()});
+        let previous_head = self.session().head_turn;
+        let is_answered = self.send_until_done(request, Goal::Reply).await?;
+        if !is_answered && self.session().head_turn < previous_head {
             // Without a new reply, the last one becomes valid again.
             self.await_rewinds(vec![self.session().id.clone()]).await?;
         }
-        Ok(answered)
+        Ok(is_answered)
     }
 
     /// Shows a rewind of the current session, or one that the player asked for. Returns false if nothing was shown.
     pub(super) fn on_rewound(&mut self, event: &Value) -> anyhow::Result<bool> {
         let id = event["dialogue_id"].as_str().unwrap_or_default();
         let number = |name: &str| event[name].as_u64().unwrap_or_default();
-        let (seq, turn) = (number("seq"), number("turn"));
+        let seq = number("seq");
+        let turn = number("turn");
         let of_session = id == self.session().id;
         // After `/load`, the chat knows the last turn before this event comes.
         let moves = of_session && (turn != self.session().head_turn || event["heard_chars"].is_u64());
-        let seen = self.last_rewind == (id.to_owned(), seq);
-        if seen || !(moves || event["re"].is_string()) {
+        let is_repeated = self.last_rewind == (id.to_owned(), seq);
+        if is_repeated || !(moves || event["re"].is_string()) {
             return Ok(false);
         }
         self.last_rewind = (id.to_owned(), seq);
@@ -76,45 +77,49 @@ impl ChatClient {
     /// Saves the world.
     pub(super) async fn take_save(&mut self, name: Option<String>) -> anyhow::Result<bool> {
         let path = format!("/v1/worlds/{}/saves", self.args.world);
-        let told = self.rest.post_json(&path, &json!({"name": name})).await.map(|save| {
-            let dialogues = count_of(&save["dialogues"], "dialogue").unwrap_or_else(|| "no dialogue".into());
-            format!(
-                "(saved {}: {dialogues}; /load brings this moment back)",
-                save_label(&save)
-            )
-        });
-        self.show_result(&told)
+        let report = self
+            .rest_client
+            .post_json(&path, &json!({"name": name}))
+            .await
+            .map(|save| {
+                let dialogues = count_of(&save["dialogues"], "dialogue").unwrap_or_else(|| "no dialogue".into());
+                format!(
+                    "(saved {}: {dialogues}; /load brings this moment back)",
+                    save_label(&save)
+                )
+            });
+        self.show_result(&report)
     }
 
     /// Takes the world to a save, by name or id; without a name, to the newest.
     pub(super) async fn load_save(&mut self, name: Option<String>) -> anyhow::Result<bool> {
-        let told = self.restore_world(name.as_deref()).await;
-        if !self.show_result(&told)? {
+        let report = self.restore_world(name.as_deref()).await;
+        if !self.show_result(&report)? {
             return Ok(false);
         }
-        let before: Vec<(String, u64)> = self
+        let known_heads: Vec<(String, u64)> = self
             .sessions_mut()
             .map(|session| (session.id.clone(), session.head_turn))
             .collect();
-        let mut moved = Vec::new();
-        for (id, head_turn) in before {
-            match self.rest.get_json(&format!("/v1/sessions/{id}"), &[]).await {
+        let mut changed_sessions = Vec::new();
+        for (id, head_turn) in known_heads {
+            match self.rest_client.get_json(&format!("/v1/sessions/{id}"), &[]).await {
                 Ok(session) if session["status"] == "closed" => {
                     let closed = json!({"dialogue_id": id, "reason": "it is not in this save"});
                     self.on_session_closed(&closed).await?;
                 }
                 Ok(session) if session["head_turn"] != head_turn => {
                     // The report of the restore has told it, so the event is not shown.
-                    for known in self.sessions_mut().filter(|known| known.id == id) {
-                        known.head_turn = session["head_turn"].as_u64().unwrap_or_default();
+                    for own_session in self.sessions_mut().filter(|own_session| own_session.id == id) {
+                        own_session.head_turn = session["head_turn"].as_u64().unwrap_or_default();
                     }
-                    moved.push(id);
+                    changed_sessions.push(id);
                 }
                 Ok(_) => {}
                 Err(error) => self.screen.show_fault(&format!("{error:#}"))?,
             }
         }
-        self.await_rewinds(moved).await?;
+        self.await_rewinds(changed_sessions).await?;
         Ok(true)
     }
 
@@ -136,7 +141,7 @@ impl ChatClient {
     async fn restore_world(&self, name: Option<&str>) -> anyhow::Result<String> {
         let path = format!("/v1/worlds/{}/saves", self.args.world);
         // A world has at most as many saves as the longest page, unless the settings allow more.
-        let page = self.rest.get_json(&path, &[("limit", "200")]).await?;
+        let page = self.rest_client.get_json(&path, &[("limit", "200")]).await?;
         let saves = array_or_empty(&page["items"]);
         let Some(save) = choose_save(saves, name) else {
             match name {
@@ -146,7 +151,7 @@ impl ChatClient {
         };
         let id = save["id"].as_str().context("the server sent a save without an id")?;
         let restored = self
-            .rest
+            .rest_client
             .post_json(&format!("{path}/{id}:restore"), &json!({"key": new_key()}))
             .await?;
         Ok(format!(
@@ -182,47 +187,50 @@ fn list_labels(saves: &[Value]) -> String {
 
 /// Says what a `dialogue.rewound` took back and what is valid again. `unit` names a turn of this dialogue.
 fn describe_rewind(event: &Value, unit: &str) -> String {
-    let mut gone = Vec::new();
+    let mut removed_parts = Vec::new();
     if event["heard_chars"].is_u64() {
-        gone.push(format!("the rest of {unit} {}", event["turn"]));
+        removed_parts.push(format!("the rest of {unit} {}", event["turn"]));
     }
-    gone.extend(numbered(unit, &event["removed_turns"]));
-    let again = numbered(unit, &event["reinstated_turns"]).into_iter().collect();
-    let last = match event["turn"].as_u64() {
+    removed_parts.extend(numbered(unit, &event["removed_turns"]));
+    let restored_parts = numbered(unit, &event["reinstated_turns"]).into_iter().collect();
+    let last_label = match event["turn"].as_u64() {
         Some(0) => format!("no {unit} is left"),
         _ => format!("the last {unit} is {}", event["turn"]),
     };
-    format!("{}; {last}", describe_changes(gone, again, &event["rolled_back"]))
+    format!(
+        "{}; {last_label}",
+        describe_changes(removed_parts, restored_parts, &event["rolled_back"])
+    )
 }
 
 /// Says what a restored save took back and what is valid again.
 fn describe_restore(restored: &Value) -> String {
-    let gone = count_of(&restored["removed_turns"], "turn").into_iter().collect();
-    let again = count_of(&restored["reinstated_turns"], "turn").into_iter().collect();
-    let mut told = describe_changes(gone, again, &restored["rolled_back"]);
-    if let Some(ended) = count_of(&restored["ended_dialogues"], "dialogue") {
-        let _ = write!(told, "; ended: {ended}");
+    let removed_parts = count_of(&restored["removed_turns"], "turn").into_iter().collect();
+    let restored_parts = count_of(&restored["reinstated_turns"], "turn").into_iter().collect();
+    let mut text = describe_changes(removed_parts, restored_parts, &restored["rolled_back"]);
+    if let Some(ended_count) = count_of(&restored["ended_dialogues"], "dialogue") {
+        let _ = write!(text, "; ended: {ended_count}");
     }
-    if let Some(reopened) = count_of(&restored["reopened_dialogues"], "dialogue") {
-        let _ = write!(told, "; open again: {reopened}");
+    if let Some(reopened_count) = count_of(&restored["reopened_dialogues"], "dialogue") {
+        let _ = write!(text, "; open again: {reopened_count}");
     }
-    told
+    text
 }
 
-fn describe_changes(mut gone: Vec<String>, mut again: Vec<String>, rolled_back: &Value) -> String {
-    gone.extend(count_of(&rolled_back["facts"], "fact"));
-    gone.extend(count_of(&rolled_back["summaries"], "summary"));
-    gone.extend(count_of(&rolled_back["state"], "change of the world"));
-    again.extend(count_of(&rolled_back["restored"], "fact"));
-    let gone = if gone.is_empty() {
+fn describe_changes(mut removed_parts: Vec<String>, mut restored_parts: Vec<String>, rolled_back: &Value) -> String {
+    removed_parts.extend(count_of(&rolled_back["facts"], "fact"));
+    removed_parts.extend(count_of(&rolled_back["summaries"], "summary"));
+    removed_parts.extend(count_of(&rolled_back["state"], "change of the world"));
+    restored_parts.extend(count_of(&rolled_back["restored"], "fact"));
+    let removed_text = if removed_parts.is_empty() {
         "nothing".into()
     } else {
-        gone.join(", ")
+        removed_parts.join(", ")
     };
-    if again.is_empty() {
-        format!("taken back: {gone}")
+    if restored_parts.is_empty() {
+        format!("taken back: {removed_text}")
     } else {
-        format!("taken back: {gone}; valid again: {}", again.join(", "))
+        format!("taken back: {removed_text}; valid again: {}", restored_parts.join(", "))
     }
 }
 
@@ -238,14 +246,14 @@ fn numbered(unit: &str, turns: &Value) -> Option<String> {
 }
 
 /// Counts things, such as `2 facts`; `None` for 0.
-fn count_of(count: &Value, thing: &str) -> Option<String> {
+fn count_of(count: &Value, noun: &str) -> Option<String> {
     match count.as_u64().unwrap_or_default() {
         0 => None,
-        1 => Some(format!("1 {thing}")),
-        many => Some(match thing {
-            "summary" => format!("{many} summaries"),
-            "change of the world" => format!("{many} changes of the world"),
-            _ => format!("{many} {thing}s"),
+        1 => Some(format!("1 {noun}")),
+        number => Some(match noun {
+            "summary" => format!("{number} summaries"),
+            "change of the world" => format!("{number} changes of the world"),
+            _ => format!("{number} {noun}s"),
         }),
     }
 }
@@ -279,8 +287,8 @@ mod tests {
                 "taken back: nothing; valid again: turn 3; the last turn is 3",
             ),
         ];
-        for (event, told) in cases {
-            assert_eq!(describe_rewind(&event, "turn"), told, "{event}");
+        for (event, description) in cases {
+            assert_eq!(describe_rewind(&event, "turn"), description, "{event}");
         }
     }
 

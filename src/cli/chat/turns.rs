@@ -40,7 +40,7 @@ enum Outcome {
 struct ShownReply {
     chars: usize,
     /// True if Ctrl-C has cut it.
-    cut: bool,
+    is_cut: bool,
     completed: bool,
 }
 
@@ -81,68 +81,71 @@ impl ChatClient {
                 event = self.socket.next_event() => event?,
                 pressed = tokio::signal::ctrl_c() => {
                     pressed?;
-                    if reply.cut {
+                    if reply.is_cut {
                         self.screen.end_line()?;
                         self.leaving = true;
                         return Ok(Outcome::Ended(true));
                     }
-                    reply.cut = true;
+                    reply.is_cut = true;
                     let session = &self.session().id;
-                    let cut = json!({"type": "player.interrupt", "event_id": INTERRUPT_EVENT_ID, "session_id": session});
-                    self.socket.send_event(&cut).await?;
+                    let interrupt = json!({"type": "player.interrupt", "event_id": INTERRUPT_EVENT_ID,
+                        "session_id": session});
+                    self.socket.send_event(&interrupt).await?;
                     continue;
                 }
             };
-            let (caused, here) = (event["re"] == re, event["dialogue_id"] == self.session().id.as_str());
+            let is_answer = event["re"] == re;
+            let in_session = event["dialogue_id"] == self.session().id.as_str();
             if let Goal::Join(watched) = goal {
-                watched.on_event(&event, caused);
+                watched.on_event(&event, is_answer);
             }
             match event_type(&event) {
-                "turn.started" if here => self.show_thinking(&Goal::Reply)?,
-                "reply.delta" if here => {
+                "turn.started" if in_session => self.show_thinking(&Goal::Reply)?,
+                "reply.delta" if in_session => {
                     let text = event["text"].as_str().unwrap_or_default();
                     self.show_piece(&event, text)?;
                     reply.chars += text.chars().count();
                 }
-                "reply.done" if here => {
+                "reply.done" if in_session => {
                     reply.completed = event["status"] == "completed";
                     self.show_end(&event, reply.chars)?;
                     if !will_be_committed(&event) {
                         return Ok(Outcome::Ended(false));
                     }
                 }
-                "turn.committed" if here => {
+                "turn.committed" if in_session => {
                     self.session_mut().head_turn = event["turn"].as_u64().unwrap_or_default();
                     return Ok(Outcome::Ended(reply.completed));
                 }
-                "session.created" if caused => {
+                "session.created" if is_answer => {
                     if let Goal::Join(watched) = goal {
                         let session = Session::from_event(&event, watched.npcs.clone())?;
                         self.enter_joined_session(session).await?;
                     }
                 }
-                "dialogue.rewound" if caused || here => {
+                "dialogue.rewound" if is_answer || in_session => {
                     self.on_rewound(&event)?;
-                    if caused && matches!(goal, Goal::Rewind) {
+                    if is_answer && matches!(goal, Goal::Rewind) {
                         return Ok(Outcome::Ended(true));
                     }
                 }
-                "interrupt.done" if caused => {
-                    let gone = if event["interrupted"] == true {
+                "interrupt.done" if is_answer => {
+                    let removed_text = if event["interrupted"] == true {
                         "the rest of the line"
                     } else {
                         "nothing"
                     };
-                    self.screen.show_note(&format!("taken back: {gone}"))?;
+                    self.screen.show_note(&format!("taken back: {removed_text}"))?;
                     if matches!(goal, Goal::Rewind) {
                         return Ok(Outcome::Ended(true));
                     }
                 }
                 // No reply was running: either it had ended or it had not begun. The reply continues and may be cut
                 // again.
-                "error" if event["re"] == INTERRUPT_EVENT_ID => reply.cut = false,
+                "error" if event["re"] == INTERRUPT_EVENT_ID => reply.is_cut = false,
                 // An error about an earlier message, or about a line of NPCs that was cut, does not end this one.
-                "error" if !caused && (event["re"].is_string() || event["dialogue_id"].is_string() && !here) => {}
+                "error"
+                    if !is_answer && (event["re"].is_string() || event["dialogue_id"].is_string() && !in_session) => {}
                 "error" => {
                     if let Some(wait) = retry_delay(&event["error"]) {
                         return Ok(Outcome::TooSoon(wait));
@@ -150,7 +153,7 @@ impl ChatClient {
                     self.screen.show_fault(&error_text(&event["error"]))?;
                     return Ok(Outcome::Ended(false));
                 }
-                "session.closed" if here => {
+                "session.closed" if in_session => {
                     self.on_session_closed(&event).await?;
                     return Ok(Outcome::Ended(false));
                 }
@@ -178,15 +181,15 @@ impl ChatClient {
     }
 
     /// Shows the end of a reply of which `shown` characters were shown.
-    fn show_end(&mut self, event: &Value, shown: usize) -> std::io::Result<()> {
+    fn show_end(&mut self, event: &Value, shown_chars: usize) -> std::io::Result<()> {
         let text = event["text"].as_str().unwrap_or_default();
-        let rest: String = text.chars().skip(shown).collect();
-        self.show_piece(event, &rest)?;
+        let unshown_text: String = text.chars().skip(shown_chars).collect();
+        self.show_piece(event, &unshown_text)?;
         match event["status"].as_str() {
             Some("completed") => self.screen.end_line(),
             Some("failed") => {
-                let why = error_text(&event["error"]);
-                self.screen.show_fault(&format!("no reply: {why}"))
+                let message = error_text(&event["error"]);
+                self.screen.show_fault(&format!("no reply: {message}"))
             }
             _ => self.screen.break_npc_line(),
         }
@@ -200,10 +203,10 @@ pub(super) fn new_key() -> String {
 
 /// True if a `turn.committed` follows this `reply.done`. A turn that failed, or was cut before its first word, is not
 /// committed.
-fn will_be_committed(done: &Value) -> bool {
-    match done["status"].as_str() {
+fn will_be_committed(event: &Value) -> bool {
+    match event["status"].as_str() {
         Some("failed") => false,
-        Some("interrupted") => done["text"].as_str().is_some_and(|text| !text.is_empty()),
+        Some("interrupted") => event["text"].as_str().is_some_and(|text| !text.is_empty()),
         _ => true,
     }
 }

@@ -44,7 +44,7 @@ impl PeekedInput {
     fn from_bytes(bytes: &[u8], typed: bool) -> Self {
         match bytes.first() {
             None => Self::End,
-            Some(first) if typed && first.is_ascii_control() && *first != b'\n' => Self::Control,
+            Some(first_byte) if typed && first_byte.is_ascii_control() && *first_byte != b'\n' => Self::Control,
             Some(_) => {
                 let line = bytes.split_inclusive(|byte| *byte == b'\n').next().unwrap_or(bytes);
                 Self::Text(String::from_utf8_lossy(line).into_owned())
@@ -67,18 +67,18 @@ impl ChatClient {
         let Some(mut conversation) = self.begin_watching(id, last_seq).await? else {
             return Ok(WatchEnd::Failed);
         };
-        let how = if self.input.interactive {
+        let hint = if self.input.interactive {
             "; type to cut in, an empty line leaves"
         } else {
             ""
         };
         let npcs = conversation.npcs.join(" and ");
-        self.screen.show_note(&format!("{npcs} talk with each other{how}"))?;
-        let ended = self.show_conversation(&mut conversation).await?;
+        self.screen.show_note(&format!("{npcs} talk with each other{hint}"))?;
+        let end = self.show_conversation(&mut conversation).await?;
         let unwatch =
             json!({"type": "npc_conversation.unwatch", "event_id": "unwatch", "conversation_id": conversation.id});
         self.socket.send_event(&unwatch).await?;
-        Ok(ended)
+        Ok(end)
     }
 
     /// Returns the id of the conversation; creates a new one if asked to.
@@ -94,8 +94,8 @@ impl ChatClient {
             "watchers": [self.args.player],
             "interrupters": "watchers",
         });
-        let made = self.rest.post_json("/v1/npc-conversations", &body).await?;
-        let id = made["id"]
+        let created = self.rest_client.post_json("/v1/npc-conversations", &body).await?;
+        let id = created["id"]
             .as_str()
             .context("the server sent no id of the conversation")?;
         Ok(id.to_owned())
@@ -110,7 +110,7 @@ impl ChatClient {
             id,
             npcs: Vec::new(),
             playback: Playback::default(),
-            cut: false,
+            is_cut: false,
         };
         loop {
             let event = self.socket.next_event().await?;
@@ -134,12 +134,13 @@ impl ChatClient {
         let keys = KeyMode::of_input(&self.input);
         keys.read_keys();
         let mut pause = pin!(sleep(Duration::ZERO));
-        let (mut input_ended, mut refused) = (false, false);
+        let mut input_ended = false;
+        let mut has_refusal = false;
         let typed = self.input.interactive;
         loop {
             if let Some(end) = watched.playback.end() {
                 self.screen.show_note(end)?;
-                return Ok(if refused { WatchEnd::Failed } else { WatchEnd::Ended });
+                return Ok(if has_refusal { WatchEnd::Failed } else { WatchEnd::Ended });
             }
             let may_read = !input_ended && (typed || watched.playback.is_under_way());
             let happening = tokio::select! {
@@ -172,10 +173,10 @@ impl ChatClient {
                     self.leave_conversation()?;
                     return Ok(WatchEnd::Ended);
                 }
-                Happening::Input(PeekedInput::Text(begun)) => {
+                Happening::Input(PeekedInput::Text(line_start)) => {
                     keys.read_lines();
                     self.screen.break_npc_line()?;
-                    let Some(line) = self.read_begun_line(&begun, watched).await? else {
+                    let Some(line) = self.read_begun_line(&line_start, watched).await? else {
                         return Ok(WatchEnd::Command(Command::Quit));
                     };
                     match Command::parse(&line) {
@@ -183,16 +184,16 @@ impl ChatClient {
                             if let Some(end) = self.cut_in(watched, &line).await? {
                                 return Ok(end);
                             }
-                            refused = true;
+                            has_refusal = true;
                         }
                         Command::Nothing | Command::Leave => {
                             self.leave_conversation()?;
                             return Ok(WatchEnd::Ended);
                         }
                         Command::Help => self.screen.show_answer(HELP)?,
-                        Command::Unclear(why) => {
-                            self.screen.show_fault(&why)?;
-                            refused = true;
+                        Command::Unclear(fault) => {
+                            self.screen.show_fault(&fault)?;
+                            has_refusal = true;
                         }
                         command => {
                             self.leave_conversation()?;
@@ -213,12 +214,16 @@ impl ChatClient {
     }
 
     /// Reads the line that the player has begun. The NPCs' words wait on the screen meanwhile.
-    async fn read_begun_line(&mut self, begun: &str, watched: &mut Conversation) -> anyhow::Result<Option<String>> {
-        if self.input.interactive && begun != "\n" {
+    async fn read_begun_line(
+        &mut self,
+        line_start: &str,
+        watched: &mut Conversation,
+    ) -> anyhow::Result<Option<String>> {
+        if self.input.interactive && line_start != "\n" {
             self.screen.show_prompt()?;
-            self.screen.write_text(begun.trim_end_matches('\n'))?;
+            self.screen.write_text(line_start.trim_end_matches('\n'))?;
         }
-        if begun.ends_with('\n') {
+        if line_start.ends_with('\n') {
             self.screen.end_line()?;
         }
         loop {
@@ -262,33 +267,33 @@ impl ChatClient {
     /// Interrupts the NPCs at the last word that was heard, and says the line to them. `None`: the server refused, and
     /// nothing was cut.
     async fn cut_in(&mut self, watched: &mut Conversation, line: &str) -> anyhow::Result<Option<WatchEnd>> {
-        let heard = watched.playback.heard_part();
+        let heard_part = watched.playback.heard_part();
         let interrupt = json!({
             "type": "npc_conversation.interrupt",
             "conversation_id": watched.id,
-            "turn": heard.map(|(turn, _)| turn),
-            "heard_chars": heard.and_then(|(_, chars)| chars),
+            "turn": heard_part.map(|(turn, _)| turn),
+            "heard_chars": heard_part.and_then(|(_, chars)| chars),
             "key": new_key(),
             "text": line,
         });
-        let before = self.session().id.clone();
-        let answered = self.send_until_done(interrupt, Goal::Join(watched)).await?;
+        let previous_session = self.session().id.clone();
+        let is_answered = self.send_until_done(interrupt, Goal::Join(watched)).await?;
         if self.leaving {
             return Ok(Some(WatchEnd::Ended));
         }
-        if self.session().id == before {
+        if self.session().id == previous_session {
             // The server cuts first. The player's session may fail after that.
-            let told = if watched.cut {
+            let note = if watched.is_cut {
                 "your line was not said, and their conversation is paused"
             } else {
                 "your line was not said"
             };
-            self.screen.show_note(told)?;
-            return Ok(watched.cut.then_some(WatchEnd::Failed));
+            self.screen.show_note(note)?;
+            return Ok(watched.is_cut.then_some(WatchEnd::Failed));
         }
         let npcs = watched.npcs.join(" and ");
         self.screen
             .show_note(&format!("you are with {npcs} now; an empty line or /leave goes back"))?;
-        Ok(Some(if answered { WatchEnd::Ended } else { WatchEnd::Failed }))
+        Ok(Some(if is_answered { WatchEnd::Ended } else { WatchEnd::Failed }))
     }
 }

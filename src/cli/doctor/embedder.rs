@@ -40,15 +40,15 @@ pub(super) async fn ask_embedder(config: &Config, limit: Duration) -> Vec<Check>
 }
 
 async fn ask_endpoint(config: &Config, limit: Duration) -> Vec<Check> {
-    let mut asked = config.clone();
+    let mut probed_config = config.clone();
     // The endpoint is asked for the length, so that a wrong length in the configuration is found.
-    asked.embedder.dimensions = 0;
-    let embedder = match timeout(limit, uncalibrated_embedder(&asked)).await {
+    probed_config.embedder.dimensions = 0;
+    let embedder = match timeout(limit, uncalibrated_embedder(&probed_config)).await {
         Ok(Ok(embedder)) => embedder,
         Ok(Err(error)) => return vec![Check::fail("embedder", format!("{error:#}")).advise(UNREACHABLE)],
         Err(_) => {
-            let late = format!("no vector within {} s", limit.as_secs());
-            return vec![Check::fail("embedder", late).advise(UNREACHABLE)];
+            let finding = format!("no vector within {} s", limit.as_secs());
+            return vec![Check::fail("embedder", finding).advise(UNREACHABLE)];
         }
     };
     let mut checks = vec![judge_dimensions(&config.embedder, embedder.info().dimensions)];
@@ -65,12 +65,12 @@ const UNREACHABLE: &str = "Check embedder.base_url, embedder.model and embedder.
 
 async fn measure_speed(embedder: &dyn Embedder, limit: Duration) -> Option<Check> {
     let text = ["What fruit do I like?".to_owned()];
-    let begun = Instant::now();
+    let started_at = Instant::now();
     timeout(limit, embedder.embed_texts(EmbedAs::Query, &text))
         .await
         .ok()?
         .ok()?;
-    Some(judge_speed(begun.elapsed().as_secs_f64() * 1e3))
+    Some(judge_speed(started_at.elapsed().as_secs_f64() * 1e3))
 }
 
 fn judge_speed(took_ms: f64) -> Check {
@@ -82,19 +82,19 @@ fn judge_speed(took_ms: f64) -> Check {
 }
 
 /// Compares the configured length of vectors with the endpoint's.
-fn judge_dimensions(section: &EmbedderSection, found: usize) -> Check {
+fn judge_dimensions(section: &EmbedderSection, dimensions: usize) -> Check {
     match section.dimensions {
         0 => Check::ok(
             "dimensions",
-            format!("vectors of {found}; embedder.dimensions = {found} would spare a question at each start"),
+            format!("vectors of {dimensions}; embedder.dimensions = {dimensions} would spare a question at each start"),
         ),
-        set if set == found => Check::ok("dimensions", format!("vectors of {found}")),
-        set => Check::fail(
+        configured if configured == dimensions => Check::ok("dimensions", format!("vectors of {dimensions}")),
+        configured => Check::fail(
             "dimensions",
-            format!("vectors of {found}, where embedder.dimensions says {set}"),
+            format!("vectors of {dimensions}, where embedder.dimensions says {configured}"),
         )
         .advise("No fact would be embedded.")
-        .change("embedder.dimensions", found),
+        .change("embedder.dimensions", dimensions),
     }
 }
 
@@ -115,8 +115,8 @@ fn judge_scale(section: &EmbedderSection, measured: &Result<CalibrationReport, C
             };
         }
     };
-    let known = section.calibration.or_else(|| Calibration::preset_for_model(model));
-    let Some(known) = known else {
+    let calibration = section.calibration.or_else(|| Calibration::preset_for_model(model));
+    let Some(calibration) = calibration else {
         let check = Check::fail(
             name,
             "there is no calibration for this model, so the server does not start",
@@ -130,22 +130,24 @@ fn judge_scale(section: &EmbedderSection, measured: &Result<CalibrationReport, C
         )
         .change("embedder.input_type", "prefix");
     }
-    let scale = known.ceiling - known.floor;
-    let apart = |measured: f32, known: f32| (measured - known).abs() > scale * SCALE_TOLERANCE;
-    let found = &measured.calibration;
-    if apart(found.floor, known.floor) || apart(found.ceiling, known.ceiling) {
+    let scale = calibration.ceiling - calibration.floor;
+    let differs = |measured: f32, configured: f32| (measured - configured).abs() > scale * SCALE_TOLERANCE;
+    let measured_calibration = &measured.calibration;
+    if differs(measured_calibration.floor, calibration.floor)
+        || differs(measured_calibration.ceiling, calibration.ceiling)
+    {
         let finding = format!(
             "unrelated texts are at {:.2} and paraphrases at {:.2}, where {:.2} and {:.2} are set",
-            found.floor, found.ceiling, known.floor, known.ceiling
+            measured_calibration.floor, measured_calibration.ceiling, calibration.floor, calibration.ceiling
         );
-        return with_calibration(Check::warn(name, finding), found);
+        return with_calibration(Check::warn(name, finding), measured_calibration);
     }
     Check::ok(
         name,
         format!(
             "unrelated texts are at {:.2} and paraphrases at {:.2}; {:.0} % of pairs in the right order",
-            found.floor,
-            found.ceiling,
+            measured_calibration.floor,
+            measured_calibration.ceiling,
             measured.separation * 100.0
         ),
     )
@@ -231,9 +233,9 @@ mod tests {
 
     #[test]
     fn scale_that_differs_from_the_measurement_is_changed() {
-        let known = section("text-embedding-3-small");
-        assert_eq!(judge_scale(&known, &Ok(measured(0.12, 0.66))).verdict, Verdict::Ok);
-        let check = judge_scale(&known, &Ok(measured(0.5, 0.9)));
+        let configured = section("text-embedding-3-small");
+        assert_eq!(judge_scale(&configured, &Ok(measured(0.12, 0.66))).verdict, Verdict::Ok);
+        let check = judge_scale(&configured, &Ok(measured(0.5, 0.9)));
         assert_eq!(check.verdict, Verdict::Warn);
         let keys: Vec<&str> = check.changes.iter().map(|change| change.key.as_str()).collect();
         assert_eq!(

@@ -15,8 +15,8 @@ use crate::config::{Config, ConfigSources, ENV_PREFIX};
 #[derive(Debug)]
 pub(super) struct FixedFile {
     pub path: PathBuf,
-    before: String,
-    after: String,
+    old_text: String,
+    new_text: String,
     /// Changes that the file cannot make, because the environment sets the key.
     pub shadowed: Vec<SettingChange>,
 }
@@ -32,34 +32,36 @@ impl FixedFile {
             .clone()
             .or_else(|| sources.optional_file.clone())
             .context("no settings file is named")?;
-        let before = match fs::read_to_string(&path) {
+        let old_text = match fs::read_to_string(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
             Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
         };
-        let (shadowed, own): (Vec<_>, Vec<_>) = changes.iter().cloned().partition(|change| is_in_env(sources, change));
-        let after = apply_changes(&before, &own).with_context(|| format!("cannot change {}", path.display()))?;
-        check_settings(sources, &after)?;
+        let (shadowed, own_changes): (Vec<_>, Vec<_>) =
+            changes.iter().cloned().partition(|change| is_in_env(sources, change));
+        let new_text =
+            apply_changes(&old_text, &own_changes).with_context(|| format!("cannot change {}", path.display()))?;
+        check_settings(sources, &new_text)?;
         Ok(Self {
             path,
-            before,
-            after,
+            old_text,
+            new_text,
             shadowed,
         })
     }
 
     pub(super) fn is_changed(&self) -> bool {
-        self.before != self.after
+        self.old_text != self.new_text
     }
 
     /// Returns the removed and the added lines.
     pub(super) fn diff(&self) -> String {
-        diff_lines(&self.before, &self.after)
+        diff_lines(&self.old_text, &self.new_text)
     }
 
     /// Writes the file. An existing file keeps its owner and its permissions.
     pub(super) fn write(&self) -> anyhow::Result<()> {
-        fs::write(&self.path, &self.after).with_context(|| format!("cannot write {}", self.path.display()))
+        fs::write(&self.path, &self.new_text).with_context(|| format!("cannot write {}", self.path.display()))
     }
 }
 
@@ -78,11 +80,11 @@ fn check_settings(sources: &ConfigSources, text: &str) -> anyhow::Result<()> {
     let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
     let path = folder.path().join("colloquy.toml");
     fs::write(&path, text).context("cannot write a temporary file")?;
-    let changed = ConfigSources {
+    let changed_sources = ConfigSources {
         file: Some(path),
         ..sources.clone()
     };
-    match Config::load(&changed) {
+    match Config::load(&changed_sources) {
         Ok(_) => Ok(()),
         Err(faults) => bail!("nothing is written, because the changed settings would be invalid: {faults}"),
     }
@@ -102,23 +104,23 @@ fn apply_changes(text: &str, changes: &[SettingChange]) -> anyhow::Result<String
             table = table
                 .entry(parent)
                 .or_insert_with(|| {
-                    let mut new = Table::new();
+                    let mut new_table = Table::new();
                     // A table that has only tables gets no heading.
-                    new.set_implicit(true);
-                    Item::Table(new)
+                    new_table.set_implicit(true);
+                    Item::Table(new_table)
                 })
                 .as_table_like_mut()
                 .with_context(|| format!("`{parent}` of {} is no table", change.key))?;
         }
-        let mut value = toml_value(&change.value).with_context(|| format!("{} has no TOML value", change.key))?;
-        if let Some(known) = table.get(name).and_then(Item::as_value) {
+        let mut new_value = toml_value(&change.value).with_context(|| format!("{} has no TOML value", change.key))?;
+        if let Some(old_value) = table.get(name).and_then(Item::as_value) {
             // A comment behind the old value stays.
-            *value.decor_mut() = known.decor().clone();
+            *new_value.decor_mut() = old_value.decor().clone();
         }
         match table.get_mut(name) {
-            Some(item) => *item = Item::Value(value),
+            Some(item) => *item = Item::Value(new_value),
             None => {
-                table.insert(name, Item::Value(value));
+                table.insert(name, Item::Value(new_value));
             }
         }
     }
@@ -130,7 +132,7 @@ fn toml_value(value: &serde_json::Value) -> Option<TomlValue> {
         serde_json::Value::Bool(switch) => (*switch).into(),
         serde_json::Value::String(text) => text.as_str().into(),
         serde_json::Value::Number(number) => match number.as_i64() {
-            Some(whole) => whole.into(),
+            Some(integer) => integer.into(),
             None => number.as_f64()?.into(),
         },
         serde_json::Value::Array(items) => {
@@ -142,30 +144,32 @@ fn toml_value(value: &serde_json::Value) -> Option<TomlValue> {
 }
 
 /// Returns the lines that differ, `-` before removed and `+` before added lines, by the longest common sequence.
-fn diff_lines(before: &str, after: &str) -> String {
-    let (old, new): (Vec<&str>, Vec<&str>) = (before.lines().collect(), after.lines().collect());
-    // `common[i][j]`: the length of the longest common sequence of `old[i..]` and `new[j..]`.
-    let mut common = vec![vec![0_usize; new.len() + 1]; old.len() + 1];
-    for i in (0..old.len()).rev() {
-        for j in (0..new.len()).rev() {
-            common[i][j] = if old[i] == new[j] {
+fn diff_lines(old_text: &str, new_text: &str) -> String {
+    let old_lines: Vec<&str> = old_text.lines().collect();
+    let new_lines: Vec<&str> = new_text.lines().collect();
+    // `common[i][j]`: the length of the longest common sequence of `old_lines[i..]` and `new_lines[j..]`.
+    let mut common = vec![vec![0_usize; new_lines.len() + 1]; old_lines.len() + 1];
+    for i in (0..old_lines.len()).rev() {
+        for j in (0..new_lines.len()).rev() {
+            common[i][j] = if old_lines[i] == new_lines[j] {
                 common[i + 1][j + 1] + 1
             } else {
                 common[i + 1][j].max(common[i][j + 1])
             };
         }
     }
-    let (mut i, mut j) = (0, 0);
+    let mut i = 0;
+    let mut j = 0;
     let mut lines = Vec::new();
-    while i < old.len() || j < new.len() {
-        if i < old.len() && j < new.len() && old[i] == new[j] {
+    while i < old_lines.len() || j < new_lines.len() {
+        if i < old_lines.len() && j < new_lines.len() && old_lines[i] == new_lines[j] {
             i += 1;
             j += 1;
-        } else if j == new.len() || (i < old.len() && common[i + 1][j] >= common[i][j + 1]) {
-            lines.push(format!("-{}", old[i]));
+        } else if j == new_lines.len() || (i < old_lines.len() && common[i + 1][j] >= common[i][j + 1]) {
+            lines.push(format!("-{}", old_lines[i]));
             i += 1;
         } else {
-            lines.push(format!("+{}", new[j]));
+            lines.push(format!("+{}", new_lines[j]));
             j += 1;
         }
     }
@@ -208,12 +212,12 @@ mod tests {
             assert!(after.contains(part), "{part}: {after}");
         }
         assert_eq!(apply_changes(&after, &changes()).unwrap(), after, "once is enough");
-        let shown = diff_lines(before, &after);
+        let diff = diff_lines(before, &after);
         assert!(
-            shown.contains("-supports_json_schema = true # as it was\n+supports_json_schema = false"),
-            "{shown}"
+            diff.contains("-supports_json_schema = true # as it was\n+supports_json_schema = false"),
+            "{diff}"
         );
-        assert!(!shown.contains("max_queued") && !shown.contains("preset"), "{shown}");
+        assert!(!diff.contains("max_queued") && !diff.contains("preset"), "{diff}");
         assert_eq!(diff_lines("a\nb\n", "a\nb\n"), "");
     }
 
@@ -227,10 +231,10 @@ mod tests {
             ],
         )
         .unwrap();
-        let read: toml_edit::DocumentMut = after.parse().unwrap();
-        assert_eq!(read["llm"]["model"].as_str(), Some("m"), "{after}");
-        assert_eq!(read["llm"]["reasoning"].as_str(), Some("off"), "{after}");
-        assert_eq!(read["turn"]["max_queued"].as_integer(), Some(8), "{after}");
+        let document: toml_edit::DocumentMut = after.parse().unwrap();
+        assert_eq!(document["llm"]["model"].as_str(), Some("m"), "{after}");
+        assert_eq!(document["llm"]["reasoning"].as_str(), Some("off"), "{after}");
+        assert_eq!(document["turn"]["max_queued"].as_integer(), Some(8), "{after}");
         assert!(apply_changes("llm = 4\n", &[SettingChange::new("llm.model", "m")]).is_err());
         assert!(apply_changes("llm = [", &[]).is_err());
     }
@@ -247,24 +251,24 @@ mod tests {
     fn file_is_made_if_missing_and_the_environment_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let sources = sources(folder.path(), &[("COLLOQUY__TURN__REPLIES_WITHOUT_BLOCK", "0")]);
-        let wanted = [
+        let changes = [
             SettingChange::new("turn.max_queued", 8),
             SettingChange::new("turn.replies_without_block", 4),
         ];
-        let fixed = FixedFile::prepare(&sources, &wanted).unwrap();
-        assert_eq!(fixed.shadowed, wanted[1..]);
-        assert_eq!(variable_of(&wanted[1].key), "COLLOQUY__TURN__REPLIES_WITHOUT_BLOCK");
+        let fixed = FixedFile::prepare(&sources, &changes).unwrap();
+        assert_eq!(fixed.shadowed, changes[1..]);
+        assert_eq!(variable_of(&changes[1].key), "COLLOQUY__TURN__REPLIES_WITHOUT_BLOCK");
         assert!(fixed.is_changed() && !fixed.path.exists());
         fixed.write().unwrap();
         assert_eq!(fs::read_to_string(&fixed.path).unwrap(), "[turn]\nmax_queued = 8\n");
-        assert!(!FixedFile::prepare(&sources, &wanted[..1]).unwrap().is_changed());
+        assert!(!FixedFile::prepare(&sources, &changes[..1]).unwrap().is_changed());
     }
 
     #[test]
     fn change_that_makes_the_settings_invalid_is_not_written() {
         let folder = tempfile::tempdir().unwrap();
-        let wanted = [SettingChange::new("turn.max_queued", 1_000_000)];
-        let refused = FixedFile::prepare(&sources(folder.path(), &[]), &wanted).unwrap_err();
+        let changes = [SettingChange::new("turn.max_queued", 1_000_000)];
+        let refused = FixedFile::prepare(&sources(folder.path(), &[]), &changes).unwrap_err();
         assert!(refused.to_string().contains("turn.max_queued"), "{refused}");
         assert!(!folder.path().join("colloquy.toml").exists());
     }

@@ -32,8 +32,8 @@ pub(super) async fn ask_stores(config: &Config, limit: Duration, dimensions: usi
 }
 
 /// Runs a question within the limit. `Err`: the fault in words.
-async fn bounded<T>(limit: Duration, asked: impl Future<Output = StoreResult<T>>) -> Result<T, String> {
-    match timeout(limit, asked).await {
+async fn bounded<T>(limit: Duration, request: impl Future<Output = StoreResult<T>>) -> Result<T, String> {
+    match timeout(limit, request).await {
         Ok(answer) => answer.map_err(|error| error.to_string()),
         Err(_) => Err(format!("no answer within {} s", limit.as_secs())),
     }
@@ -62,21 +62,21 @@ async fn check_ledger(config: &Config, limit: Duration) -> Check {
     if store_probes::ledger_file(config).is_some_and(|file| !file.exists()) {
         return Check::ok("ledger", format!("{name} does not exist yet; the first start makes it"));
     }
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let answer = bounded(limit, store_probes::read_ledger(config)).await;
-    judge_ledger(&name, &answer, begun.elapsed())
+    judge_ledger(&name, &answer, started_at.elapsed())
 }
 
-fn judge_ledger(name: &str, answer: &Result<(), String>, took: Duration) -> Check {
+fn judge_ledger(name: &str, answer: &Result<(), String>, elapsed: Duration) -> Check {
     match answer {
         Ok(()) => Check::ok(
             "ledger",
             format!(
                 "{name} answers, connection included, in {:.0} ms",
-                took.as_secs_f64() * 1e3
+                elapsed.as_secs_f64() * 1e3
             ),
         ),
-        Err(why) => Check::fail("ledger", format!("{name}: {why}"))
+        Err(error) => Check::fail("ledger", format!("{name}: {error}"))
             .advise("Check ledger.url and the database's user. `colloquy migrate` updates a schema."),
     }
 }
@@ -86,8 +86,8 @@ fn judge_service(check: &'static str, store: &str, key: &str, answer: &Result<bo
     match answer {
         Ok(false) => None,
         Ok(true) => Some(Check::ok(check, format!("{store} answers"))),
-        Err(why) => Some(
-            Check::warn(check, format!("{store}: {why}"))
+        Err(error) => Some(
+            Check::warn(check, format!("{store}: {error}"))
                 .advise(format!("The server starts without it, and is slower. Check {key}.")),
         ),
     }
@@ -95,25 +95,28 @@ fn judge_service(check: &'static str, store: &str, key: &str, answer: &Result<bo
 
 async fn check_clock(config: &Config, limit: Duration) -> Check {
     let now = SystemClock.now();
-    let begun = Instant::now();
-    let theirs = bounded(limit, store_probes::ledger_time(config)).await.ok().flatten();
-    let took = begun.elapsed();
-    judge_clock(now, theirs, took, Duration::from_millis(config.node.lease_ms))
+    let started_at = Instant::now();
+    let database_time = bounded(limit, store_probes::ledger_time(config)).await.ok().flatten();
+    let elapsed = started_at.elapsed();
+    judge_clock(now, database_time, elapsed, Duration::from_millis(config.node.lease_ms))
 }
 
 /// Compares this clock with the ledger's, which was read within `took` after `now`.
-fn judge_clock(now: DateTime<Utc>, theirs: Option<DateTime<Utc>>, took: Duration, lease: Duration) -> Check {
+fn judge_clock(now: DateTime<Utc>, database_time: Option<DateTime<Utc>>, elapsed: Duration, lease: Duration) -> Check {
     if now < EARLIEST {
         return Check::fail("clock", format!("it is {now} here"))
             .advise("Set the machine's clock: memories would be dated wrongly, and tokens refused.");
     }
-    let Some(theirs) = theirs else {
+    let Some(database_time) = database_time else {
         return Check::ok("clock", format!("it is {} UTC here", now.format("%Y-%m-%d %H:%M:%S")));
     };
-    let halfway = TimeDelta::from_std(took / 2).unwrap_or_default();
-    let apart = (theirs - (now + halfway)).abs().to_std().unwrap_or(Duration::MAX);
+    let halfway = TimeDelta::from_std(elapsed / 2).unwrap_or_default();
+    let apart = (database_time - (now + halfway))
+        .abs()
+        .to_std()
+        .unwrap_or(Duration::MAX);
     let finding = format!("{:.2} s apart from the database's clock", apart.as_secs_f64());
-    if apart > lease / 3 + took / 2 {
+    if apart > lease / 3 + elapsed / 2 {
         return Check::fail("clock", finding).advise("Synchronise the clocks of both machines (NTP).");
     }
     Check::ok("clock", finding)
@@ -136,9 +139,9 @@ pub(super) fn check_limits(config: &Config) -> Vec<Check> {
 fn judge_descriptors(room: &DescriptorRoom) -> Check {
     let finding = format!(
         "room for {} connections within {} descriptors, where {} are allowed",
-        room.room, room.limit, room.wanted
+        room.room, room.limit, room.allowed_connections
     );
-    if room.room >= room.wanted {
+    if room.room >= room.allowed_connections {
         return Check::ok("descriptors", finding);
     }
     Check::warn("descriptors", finding)
@@ -172,7 +175,7 @@ mod tests {
     #[test]
     fn clock_is_compared_with_the_ledger() {
         let now = EARLIEST + TimeDelta::days(900);
-        let judge = |theirs, took| judge_clock(now, theirs, took, LEASE).verdict;
+        let judge = |database_time, elapsed| judge_clock(now, database_time, elapsed, LEASE).verdict;
         assert_eq!(judge(None, Duration::ZERO), Verdict::Ok);
         assert_eq!(judge(Some(now + TimeDelta::seconds(1)), Duration::ZERO), Verdict::Ok);
         assert_eq!(judge(Some(now + TimeDelta::seconds(30)), Duration::ZERO), Verdict::Fail);
@@ -196,9 +199,9 @@ mod tests {
     #[test]
     fn stores_that_do_not_answer_are_named_with_their_setting() {
         assert_eq!(judge_service("buffers", "Redis", "buffer.url", &Ok(false)), None);
-        let away = judge_service("buffers", "Redis", "buffer.url", &Err("refused".into())).unwrap();
-        assert_eq!(away.verdict, Verdict::Warn);
-        assert!(away.advice.contains("buffer.url"), "{away}");
+        let check = judge_service("buffers", "Redis", "buffer.url", &Err("refused".into())).unwrap();
+        assert_eq!(check.verdict, Verdict::Warn);
+        assert!(check.advice.contains("buffer.url"), "{check}");
         let failed = judge_ledger("postgres://db/x", &Err("no route".into()), Duration::ZERO);
         assert_eq!(failed.verdict, Verdict::Fail);
         assert!(
@@ -213,7 +216,7 @@ mod tests {
         let room = |room| DescriptorRoom {
             limit: 1_024,
             room,
-            wanted: 500,
+            allowed_connections: 500,
         };
         assert_eq!(judge_descriptors(&room(500)).verdict, Verdict::Ok);
         assert_eq!(judge_descriptors(&room(499)).verdict, Verdict::Warn);

@@ -64,24 +64,24 @@ impl ModelProbe<'_> {
     /// Asks everything that the tasks of the model need.
     pub(super) async fn ask_model(&self, subject: &ModelSubject<'_>) -> Vec<Check> {
         let section = subject.resolved.section();
-        let at = EndpointView {
+        let endpoint = EndpointView {
             section: &section,
             settings: &subject.resolved.settings,
         };
-        let mut checks = self.ask_all(subject, &at).await;
+        let mut checks = self.ask_all(subject, &endpoint).await;
         for check in &mut checks {
             subject.name.clone_into(&mut check.subject);
         }
         checks
     }
 
-    async fn ask_all(&self, subject: &ModelSubject<'_>, at: &EndpointView<'_>) -> Vec<Check> {
-        let url = redact_url(&at.settings.base_url);
+    async fn ask_all(&self, subject: &ModelSubject<'_>, endpoint: &EndpointView<'_>) -> Vec<Check> {
+        let url = redact_url(&endpoint.settings.base_url);
         let mut checks = Vec::new();
         let options = llm_options(&subject.resolved);
         let listed = self.http.list_models(&options.endpoint, self.limit).await;
         let listed = listed.and_then(|listed| judge_listing(&listed, &options.model, &url));
-        let opened = self.open_model(options, at, &url, &mut checks).await;
+        let opened = self.open_model(options, endpoint, &url, &mut checks).await;
         checks.extend(listed);
         let Some((mut llm, options)) = opened else {
             return checks;
@@ -92,13 +92,16 @@ impl ModelProbe<'_> {
             .iter()
             .any(|task| !matches!(task, Task::Reply | Task::Intent));
         if replies {
-            if let Some(other) = self.ask_stream(&llm, options.clone(), at, &url, &mut checks).await {
-                llm = other;
+            if let Some(other_llm) = self
+                .ask_stream(&llm, options.clone(), endpoint, &url, &mut checks)
+                .await
+            {
+                llm = other_llm;
             }
             self.ask_languages(&llm, &mut checks).await;
         }
         if json {
-            checks.push(self.ask_formats(&options, at).await);
+            checks.push(self.ask_formats(&options, endpoint).await);
         }
         if subject.tasks.contains(&Task::Intent) {
             checks.extend(self.ask_intent(&llm).await);
@@ -109,7 +112,7 @@ impl ModelProbe<'_> {
                 checks.push(self.ask_context(&llm, &subject.resolved).await);
             }
         }
-        checks.push(judge_thoughts(llm.observed_thoughts(), at));
+        checks.push(judge_thoughts(llm.observed_thoughts(), endpoint));
         checks
     }
 
@@ -117,7 +120,7 @@ impl ModelProbe<'_> {
     async fn open_model(
         &self,
         options: OpenAiLlmOptions,
-        at: &EndpointView<'_>,
+        endpoint: &EndpointView<'_>,
         url: &str,
         checks: &mut Vec<Check>,
     ) -> Option<(OpenAiLlm, OpenAiLlmOptions)> {
@@ -136,7 +139,7 @@ impl ModelProbe<'_> {
             }
             Err(LlmError::Refused(_)) => {}
             Err(error) => {
-                checks.push(judge_failure(&error, at, url, self.limit.as_secs()));
+                checks.push(judge_failure(&error, endpoint, url, self.limit.as_secs()));
                 return None;
             }
         }
@@ -166,20 +169,20 @@ impl ModelProbe<'_> {
             ),
         ];
         for (changes, variant) in variants {
-            let Ok(other) = OpenAiLlm::new(self.http, variant.clone()) else {
+            let Ok(other_llm) = OpenAiLlm::new(self.http, variant.clone()) else {
                 continue;
             };
-            if other.complete_chat(&hello).await.is_ok() {
+            if other_llm.complete_chat(&hello).await.is_ok() {
                 let mut check = Check::fail("answer", format!("{url} refuses a field of each request"));
                 for (name, value) in changes {
-                    check = check.change(format!("{}.{name}", at.section), *value);
+                    check = check.change(format!("{}.{name}", endpoint.section), *value);
                 }
                 checks.push(check);
-                return Some((other, variant));
+                return Some((other_llm, variant));
             }
         }
         let error = LlmError::Refused("400, with and without a temperature, and with either field for the cap".into());
-        checks.push(judge_failure(&error, at, url, self.limit.as_secs()));
+        checks.push(judge_failure(&error, endpoint, url, self.limit.as_secs()));
         None
     }
 
@@ -188,7 +191,7 @@ impl ModelProbe<'_> {
         &self,
         llm: &OpenAiLlm,
         options: OpenAiLlmOptions,
-        at: &EndpointView<'_>,
+        endpoint: &EndpointView<'_>,
         url: &str,
         checks: &mut Vec<Check>,
     ) -> Option<OpenAiLlm> {
@@ -202,27 +205,27 @@ impl ModelProbe<'_> {
         }
         if let Err(LlmError::Refused(_)) = &streamed
             && options.stream_usage
-            && let Ok(other) = OpenAiLlm::new(
+            && let Ok(other_llm) = OpenAiLlm::new(
                 self.http,
                 OpenAiLlmOptions {
                     stream_usage: false,
                     ..options
                 },
             )
-            && let Ok(answer) = self.stream(&other, &story).await
+            && let Ok(answer) = self.stream(&other_llm, &story).await
         {
             let check = Check::fail("stream", format!("{url} refuses stream_options"));
-            checks.push(check.change(format!("{}.stream_usage", at.section), false));
-            checks.push(judge_first_token(&answer.sample, llm.observed_thoughts(), at));
-            return Some(other);
+            checks.push(check.change(format!("{}.stream_usage", endpoint.section), false));
+            checks.push(judge_first_token(&answer.sample, llm.observed_thoughts(), endpoint));
+            return Some(other_llm);
         }
         match streamed {
             Ok(answer) => {
                 checks.push(judge_stream(&answer.sample));
-                checks.push(judge_first_token(&answer.sample, llm.observed_thoughts(), at));
+                checks.push(judge_first_token(&answer.sample, llm.observed_thoughts(), endpoint));
             }
             Err(error) => {
-                let mut check = judge_failure(&error, at, url, self.limit.as_secs());
+                let mut check = judge_failure(&error, endpoint, url, self.limit.as_secs());
                 check.name = "stream";
                 checks.push(check);
             }
@@ -241,8 +244,8 @@ impl ModelProbe<'_> {
         }
     }
 
-    async fn ask_formats(&self, options: &OpenAiLlmOptions, at: &EndpointView<'_>) -> Check {
-        let with = |schema: bool, object: bool| {
+    async fn ask_formats(&self, options: &OpenAiLlmOptions, endpoint: &EndpointView<'_>) -> Check {
+        let build_llm = |schema: bool, object: bool| {
             OpenAiLlm::new(
                 self.http,
                 OpenAiLlmOptions {
@@ -253,8 +256,8 @@ impl ModelProbe<'_> {
             )
         };
         let mut prose = self.request(Task::Extraction, &self.questions.prose);
-        let mut words = self.request(Task::Extraction, &self.questions.words);
-        words.json_schema = None;
+        let mut plain_request = self.request(Task::Extraction, &self.questions.words);
+        plain_request.json_schema = None;
         prose.json_schema = Some(JsonSchema::for_object(
             "weather",
             serde_json::json!({
@@ -265,18 +268,18 @@ impl ModelProbe<'_> {
             Ok(llm) => llm.complete_chat(request).await.ok(),
             Err(_) => None,
         };
-        let schema = outcome_of(ask(with(true, false), &prose).await, |text| {
+        let schema = outcome_of(ask(build_llm(true, false), &prose).await, |text| {
             parse_json_answer::<Weather>(text).is_ok_and(|weather| {
                 ["sunny", "cloudy", "rainy"].contains(&weather.sky.as_str()) && weather.degrees.is_finite()
             })
         });
         let object = match schema {
             FormatOutcome::Enforced => None,
-            _ => Some(outcome_of(ask(with(false, true), &prose).await, |text| {
+            _ => Some(outcome_of(ask(build_llm(false, true), &prose).await, |text| {
                 serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(text.trim()).is_ok()
             })),
         };
-        let answer = ask(with(false, false), &words).await;
+        let answer = ask(build_llm(false, false), &plain_request).await;
         let in_words = answer.is_some_and(|answer| {
             parse_json_answer::<Purchase>(&answer.text)
                 .is_ok_and(|purchase| purchase.fruit.to_lowercase().contains("pear") && purchase.count == 7)
@@ -286,18 +289,18 @@ impl ModelProbe<'_> {
             object,
             in_words,
         };
-        judge_format(samples, at)
+        judge_format(samples, endpoint)
     }
 
     async fn ask_intent(&self, llm: &OpenAiLlm) -> Option<Check> {
         let task = &self.config.llm.tasks.intent;
         let mut request = self.request(Task::Intent, &self.questions.intent);
         request.max_output_tokens = task.max_output_tokens;
-        let begun = Instant::now();
+        let started_at = Instant::now();
         let answer = llm.complete_chat(&request).await;
-        let took_ms = begun.elapsed().as_secs_f64() * 1e3;
+        let elapsed_ms = started_at.elapsed().as_secs_f64() * 1e3;
         let is_known = answer.is_ok_and(|answer| Intent::find_in(&answer.text).is_some());
-        Some(judge_intent(took_ms, task.timeout_ms, is_known))
+        Some(judge_intent(elapsed_ms, task.timeout_ms, is_known))
     }
 
     async fn ask_state_blocks(&self, llm: &OpenAiLlm) -> Option<Check> {
@@ -320,7 +323,7 @@ impl ModelProbe<'_> {
         }
         let mut check = judge_state_block(&samples, self.config.turn.replies_without_block);
         if at_cap {
-            let more = self
+            let larger_cap = self
                 .config
                 .llm
                 .tasks
@@ -330,7 +333,7 @@ impl ModelProbe<'_> {
                 .min(32_768);
             check = check
                 .advise("A reply ended at its output cap.")
-                .change("llm.tasks.reply.max_output_tokens", more);
+                .change("llm.tasks.reply.max_output_tokens", larger_cap);
         }
         Some(check)
     }
@@ -374,10 +377,12 @@ impl ModelProbe<'_> {
 
     /// Reads a streamed answer to its end, within the limit of one question.
     async fn stream(&self, llm: &OpenAiLlm, request: &LlmRequest) -> Result<StreamedAnswer, LlmError> {
-        let begun = Instant::now();
-        let read = async {
+        let started_at = Instant::now();
+        let answer = async {
             let mut stream = llm.stream_chat(request).await?;
-            let (mut pieces, mut text, mut at_cap) = (0, String::new(), false);
+            let mut pieces = 0;
+            let mut text = String::new();
+            let mut at_cap = false;
             let mut first_ms = None;
             while let Some(chunk) = stream.next().await {
                 match chunk? {
@@ -385,14 +390,14 @@ impl ModelProbe<'_> {
                         pieces += 1;
                         text.push_str(&piece);
                         if !text.trim().is_empty() {
-                            first_ms.get_or_insert_with(|| begun.elapsed().as_secs_f64() * 1e3);
+                            first_ms.get_or_insert_with(|| started_at.elapsed().as_secs_f64() * 1e3);
                         }
                     }
                     Chunk::AtCap => at_cap = true,
                     Chunk::ToolCalls(_) | Chunk::Usage(Usage { .. }) => {}
                 }
             }
-            let whole_ms = begun.elapsed().as_secs_f64() * 1e3;
+            let whole_ms = started_at.elapsed().as_secs_f64() * 1e3;
             Ok(StreamedAnswer {
                 sample: StreamSample {
                     pieces,
@@ -404,7 +409,7 @@ impl ModelProbe<'_> {
                 text,
             })
         };
-        tokio::time::timeout(self.limit, read)
+        tokio::time::timeout(self.limit, answer)
             .await
             .unwrap_or(Err(LlmError::Timeout))
     }
@@ -435,13 +440,13 @@ fn outcome_of(answer: Option<Completion>, fits: impl Fn(&str) -> bool) -> Format
 fn read_block(text: &str, npc: &str) -> BlockSample {
     let mut cutter = StreamCutter::new(&[]);
     cutter.push(text);
-    let ended = cutter.finish_reply();
-    let Some(text) = ended.state_block else {
+    let reply_end = cutter.finish_reply();
+    let Some(text) = reply_end.state_block else {
         return BlockSample::Missing;
     };
     let block = StateBlock {
         text,
-        closed: ended.closed,
+        closed: reply_end.closed,
     };
     match block.parse_changes(npc, &StateRules::default()) {
         Ok(parsed) => BlockSample::Readable(!parsed.changes.is_empty()),

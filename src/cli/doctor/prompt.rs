@@ -44,7 +44,7 @@ pub(super) async fn assemble_reply_prompts(config: &Config, questions: &Question
         (demo::ENGLISH_NPC, &questions.change_en),
         (demo::KOREAN_NPC, &questions.change_ko),
     ] {
-        let new = NewSession {
+        let new_session = NewSession {
             chat_key: None,
             world: demo::WORLD.parse()?,
             npcs: vec![npc.parse()?],
@@ -55,7 +55,7 @@ pub(super) async fn assemble_reply_prompts(config: &Config, questions: &Question
             settings: None,
             cause: None,
         };
-        let created = sessions.create_session(&scope, new).await?;
+        let created = sessions.create_session(&scope, new_session).await?;
         let preview = sessions
             .preview_prompt(&scope, created.dialogue.id, line.clone(), Some(Intent::Chat))
             .await??;

@@ -40,11 +40,11 @@ impl Questions {
         let line = |n: u32| self.filler.replace("{n}", &n.to_string());
         let lines = tokens.saturating_sub(frame) / (count(&line(1_000)) + 1).max(1);
         let filler = (1..=lines).map(line);
-        let all = [self.first_line.clone()]
+        let all_lines = [self.first_line.clone()]
             .into_iter()
             .chain(filler)
             .chain([self.last_line.clone()]);
-        all.collect::<Vec<_>>().join("\n")
+        all_lines.collect::<Vec<_>>().join("\n")
     }
 }
 

@@ -103,7 +103,7 @@ impl Report {
     pub(super) fn changes(&self) -> Vec<SettingChange> {
         let mut changes: Vec<SettingChange> = Vec::new();
         for change in self.checks.iter().flat_map(|check| &check.changes) {
-            if changes.iter().all(|known| known.key != change.key) {
+            if changes.iter().all(|listed| listed.key != change.key) {
                 changes.push(change.clone());
             }
         }

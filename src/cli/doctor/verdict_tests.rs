@@ -71,13 +71,13 @@ fn failure_names_the_setting_that_mends_it() {
             "llm.preset",
         ),
     ] {
-        let check = with_view(&[], |at| judge_failure(&error, at, "http://h/v1", 9));
+        let check = with_view(&[], |endpoint| judge_failure(&error, endpoint, "http://h/v1", 9));
         assert_eq!(check.verdict, Verdict::Fail);
         assert!(check.advice.contains(advice), "{check}");
     }
-    let thought = LlmError::Broken("the model thought and gave no answer".into());
-    let check = with_view(&[("COLLOQUY__LLM__PRESET", "gemini")], |at| {
-        judge_failure(&thought, at, "h", 9)
+    let error = LlmError::Broken("the model thought and gave no answer".into());
+    let check = with_view(&[("COLLOQUY__LLM__PRESET", "gemini")], |endpoint| {
+        judge_failure(&error, endpoint, "h", 9)
     });
     assert_eq!(keys(&check), [("llm.reasoning", "off".into())]);
 }
@@ -110,18 +110,18 @@ fn stream_in_one_piece_or_at_the_end_is_no_stream() {
 
 #[test]
 fn slow_first_word_has_a_remedy() {
-    let none = ObservedThoughts::default();
+    let no_thoughts = ObservedThoughts::default();
     let slow = StreamSample {
         first_ms: 4_000.0,
         ..STREAM
     };
-    with_view(&[("COLLOQUY__LLM__PRESET", "ollama")], |at| {
-        assert_eq!(judge_first_token(&STREAM, none, at).verdict, Verdict::Ok);
-        let check = judge_first_token(&slow, none, at);
+    with_view(&[("COLLOQUY__LLM__PRESET", "ollama")], |endpoint| {
+        assert_eq!(judge_first_token(&STREAM, no_thoughts, endpoint).verdict, Verdict::Ok);
+        let check = judge_first_token(&slow, no_thoughts, endpoint);
         assert_eq!(check.verdict, Verdict::Warn);
         assert!(check.changes.is_empty() && check.advice.contains("smaller"), "{check}");
         assert_eq!(
-            keys(&judge_first_token(&slow, THOUGHTS, at)),
+            keys(&judge_first_token(&slow, THOUGHTS, endpoint)),
             [("llm.reasoning", "off".into())]
         );
     });
@@ -129,12 +129,15 @@ fn slow_first_word_has_a_remedy() {
 
 #[test]
 fn thoughts_are_turned_off_where_the_preset_knows_how() {
-    let none = ObservedThoughts::default();
-    with_view(&[("COLLOQUY__LLM__PRESET", "gemini")], |at| {
-        assert_eq!(judge_thoughts(none, at).verdict, Verdict::Ok);
-        assert_eq!(keys(&judge_thoughts(THOUGHTS, at)), [("llm.reasoning", "off".into())]);
+    let no_thoughts = ObservedThoughts::default();
+    with_view(&[("COLLOQUY__LLM__PRESET", "gemini")], |endpoint| {
+        assert_eq!(judge_thoughts(no_thoughts, endpoint).verdict, Verdict::Ok);
+        assert_eq!(
+            keys(&judge_thoughts(THOUGHTS, endpoint)),
+            [("llm.reasoning", "off".into())]
+        );
     });
-    let check = with_view(&[], |at| judge_thoughts(THOUGHTS, at));
+    let check = with_view(&[], |endpoint| judge_thoughts(THOUGHTS, endpoint));
     assert!(
         check.changes.is_empty() && check.advice.contains("llm.preset"),
         "{check}"
@@ -143,7 +146,7 @@ fn thoughts_are_turned_off_where_the_preset_knows_how() {
         any: true,
         prefilled: true,
     };
-    let check = with_view(&[], |at| judge_thoughts(prefilled, at));
+    let check = with_view(&[], |endpoint| judge_thoughts(prefilled, endpoint));
     assert_eq!(keys(&check), [("llm.reasoning_prefilled", true.into())]);
 }
 
@@ -170,7 +173,7 @@ fn formats_that_the_endpoint_refuses_or_ignores_are_changed() {
             object,
             in_words: true,
         };
-        with_view(vars, |at| judge_format(samples, at))
+        with_view(vars, |endpoint| judge_format(samples, endpoint))
     };
     let check = judge(&[], Enforced, None);
     assert_eq!((check.verdict, check.changes.len()), (Verdict::Ok, 0));
@@ -205,7 +208,7 @@ fn formats_that_the_endpoint_refuses_or_ignores_are_changed() {
         object: Some(Ignored),
         in_words: false,
     };
-    let check = with_view(&off, |at| judge_format(weak, at));
+    let check = with_view(&off, |endpoint| judge_format(weak, endpoint));
     assert_eq!(check.verdict, Verdict::Warn);
     assert!(check.advice.contains("llm.tasks.extraction"), "{check}");
 }
@@ -241,11 +244,11 @@ fn context_that_is_too_short_fails() {
         repeated: true,
     };
     assert_eq!(judge_context(&whole, Some(&short)).verdict, Verdict::Ok);
-    let cut = ContextSample {
+    let cut_sample = ContextSample {
         reported: 3_900,
         ..whole
     };
-    assert_eq!(judge_context(&cut, Some(&short)).verdict, Verdict::Fail);
+    assert_eq!(judge_context(&cut_sample, Some(&short)).verdict, Verdict::Fail);
     let lost = ContextSample {
         repeated: false,
         ..whole

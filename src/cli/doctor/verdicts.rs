@@ -39,29 +39,29 @@ impl EndpointView<'_> {
 }
 
 /// The meaning of a call that failed.
-pub(super) fn judge_failure(error: &LlmError, at: &EndpointView<'_>, shown_url: &str, asked_s: u64) -> Check {
-    let said = error.to_string();
+pub(super) fn judge_failure(error: &LlmError, endpoint: &EndpointView<'_>, shown_url: &str, asked_s: u64) -> Check {
+    let message = error.to_string();
     let status = match error {
         LlmError::Unavailable(text) | LlmError::Refused(text) => {
             text.get(..3).and_then(|code| code.parse::<u16>().ok())
         }
         _ => None,
     };
-    let check = |advice: String| Check::fail("answer", said.clone()).advise(advice);
+    let check = |advice: String| Check::fail("answer", message.clone()).advise(advice);
     match (error, status) {
         (_, Some(401 | 403)) => check(format!(
             "The endpoint {shown_url} refuses the key: set {} (or its environment variable).",
-            at.key("api_key")
+            endpoint.key("api_key")
         )),
         (_, Some(404)) => check(format!(
             "{shown_url} has no such model or path: check the model's name, and that {} ends as the provider's \
              documents say (most end in /v1).",
-            at.key("base_url")
+            endpoint.key("base_url")
         )),
         (_, Some(402)) => check(format!("The account at {shown_url} has no credit.")),
         (LlmError::Unavailable(_), None) => check(format!(
             "Nothing answers at {shown_url}: start the model server, or set {}.",
-            at.key("base_url")
+            endpoint.key("base_url")
         )),
         (LlmError::Timeout, _) => check(format!(
             "No answer within {asked_s} s. A model that is loaded at its first call needs longer once: ask again. \
@@ -71,7 +71,7 @@ pub(super) fn judge_failure(error: &LlmError, at: &EndpointView<'_>, shown_url: 
             check("The endpoint limits requests: ask again later, or raise the limit there.".to_owned())
         }
         (LlmError::Broken(text), _) if text.contains("thought") => {
-            check("The model spends its tokens on thoughts.".to_owned()).with_reasoning_off(at)
+            check("The model spends its tokens on thoughts.".to_owned()).with_reasoning_off(endpoint)
         }
         _ => check("The endpoint's own words are in the log above.".to_owned()),
     }
@@ -91,16 +91,18 @@ pub(super) fn judge_listing(listed: &[String], model: &str, shown_url: &str) -> 
     }
     let common_chars = |id: &&String| {
         let pairs = id.chars().zip(model.chars());
-        pairs.take_while(|(one, other)| one.eq_ignore_ascii_case(other)).count()
+        pairs
+            .take_while(|(left, right)| left.eq_ignore_ascii_case(right))
+            .count()
     };
     let mut similar: Vec<&String> = listed.iter().collect();
     similar.sort_by_key(|id| Reverse(common_chars(id)));
     similar.truncate(LISTED_MODELS);
     let names: Vec<String> = similar.iter().map(|id| format!("`{id}`")).collect();
     let finding = format!("{shown_url} does not list `{model}`, but has {}", names.join(", "));
-    let rest = listed.len().saturating_sub(LISTED_MODELS);
-    let finding = if rest > 0 {
-        format!("{finding} and {rest} more")
+    let unlisted_count = listed.len().saturating_sub(LISTED_MODELS);
+    let finding = if unlisted_count > 0 {
+        format!("{finding} and {unlisted_count} more")
     } else {
         finding
     };
@@ -111,18 +113,20 @@ pub(super) fn judge_listing(listed: &[String], model: &str, shown_url: &str) -> 
 
 impl Check {
     /// Adds the change that turns thoughts off, as far as the endpoint's preset knows a field for it.
-    fn with_reasoning_off(self, at: &EndpointView<'_>) -> Self {
-        match at.settings.known_preset() {
-            Some(preset) if preset.reasoning_field != ReasoningField::None => self.change(at.key("reasoning"), "off"),
+    fn with_reasoning_off(self, endpoint: &EndpointView<'_>) -> Self {
+        match endpoint.settings.known_preset() {
+            Some(preset) if preset.reasoning_field != ReasoningField::None => {
+                self.change(endpoint.key("reasoning"), "off")
+            }
             Some(_) => self.advise(format!(
                 "Turn the model's reasoning off at its server, or with a field in {}.",
-                at.key("extra_body")
+                endpoint.key("extra_body")
             )),
             None => self.advise(format!(
                 "Set {}, and then {} = \"off\"; or add the provider's field to {}.",
-                at.key("preset"),
-                at.key("reasoning"),
-                at.key("extra_body")
+                endpoint.key("preset"),
+                endpoint.key("reasoning"),
+                endpoint.key("extra_body")
             )),
         }
     }
@@ -172,7 +176,11 @@ pub(super) fn judge_stream(sample: &StreamSample) -> Check {
 }
 
 /// The wait for the first word.
-pub(super) fn judge_first_token(sample: &StreamSample, observed: ObservedThoughts, at: &EndpointView<'_>) -> Check {
+pub(super) fn judge_first_token(
+    sample: &StreamSample,
+    observed: ObservedThoughts,
+    endpoint: &EndpointView<'_>,
+) -> Check {
     let finding = format!("the first word comes after {:.2} s", sample.first_ms / 1e3);
     if sample.first_ms <= GOOD_FIRST_TOKEN_MS {
         return Check::ok("first word", finding);
@@ -181,7 +189,7 @@ pub(super) fn judge_first_token(sample: &StreamSample, observed: ObservedThought
     if observed.any {
         return check
             .advise("The model thinks before it answers.")
-            .with_reasoning_off(at);
+            .with_reasoning_off(endpoint);
     }
     check.advise(
         "Players notice more than 1.5 s: use a smaller or a nearer model for llm.tasks.reply, a faster machine, or a \
@@ -190,21 +198,21 @@ pub(super) fn judge_first_token(sample: &StreamSample, observed: ObservedThought
 }
 
 /// Thoughts in answers.
-pub(super) fn judge_thoughts(observed: ObservedThoughts, at: &EndpointView<'_>) -> Check {
-    if observed.prefilled && !at.settings.reasoning_prefilled {
+pub(super) fn judge_thoughts(observed: ObservedThoughts, endpoint: &EndpointView<'_>) -> Check {
+    if observed.prefilled && !endpoint.settings.reasoning_prefilled {
         return Check::warn(
             "thoughts",
             "the model's template opens the thought in the prompt: answers have the closing tag alone",
         )
         .advise("Without the setting, the first reply after a start may fail.")
-        .change(at.key("reasoning_prefilled"), true);
+        .change(endpoint.key("reasoning_prefilled"), true);
     }
     if observed.any {
         return Check::warn(
             "thoughts",
             "the model thinks before it answers; thoughts are cut, but they take time and tokens",
         )
-        .with_reasoning_off(at);
+        .with_reasoning_off(endpoint);
     }
     Check::ok("thoughts", "answers have no thoughts")
 }
@@ -216,17 +224,22 @@ pub(super) fn judge_language(text: &str, language: Language) -> Check {
         Language::Ko => ("Korean", "language ko"),
     };
     let letters = text.chars().filter(|c| c.is_alphabetic());
-    let (mut all, mut fitting) = (0_usize, 0_usize);
+    let mut letter_count = 0_usize;
+    let mut fitting_count = 0_usize;
     for letter in letters {
-        all += 1;
+        letter_count += 1;
         let is_hangul = matches!(letter, '가'..='힣' | 'ᄀ'..='ᇿ' | 'ㄱ'..='ㆎ');
-        fitting += usize::from(match language {
+        fitting_count += usize::from(match language {
             Language::En => letter.is_ascii_alphabetic(),
             Language::Ko => is_hangul,
         });
     }
     #[expect(clippy::cast_precision_loss, reason = "an answer has few letters")]
-    let share = if all == 0 { 0.0 } else { fitting as f64 / all as f64 };
+    let share = if letter_count == 0 {
+        0.0
+    } else {
+        fitting_count as f64 / letter_count as f64
+    };
     if share >= LANGUAGE_SHARE {
         return Check::ok(check, format!("{name} questions are answered in {name}"));
     }
@@ -255,8 +268,8 @@ pub(super) struct FormatSamples {
 }
 
 /// The settings for JSON answers.
-pub(super) fn judge_format(samples: FormatSamples, at: &EndpointView<'_>) -> Check {
-    let settings = at.settings;
+pub(super) fn judge_format(samples: FormatSamples, endpoint: &EndpointView<'_>) -> Check {
+    let settings = endpoint.settings;
     let object_works = samples.object == Some(FormatOutcome::Enforced);
     let wants = (
         samples.schema == FormatOutcome::Enforced,
@@ -289,9 +302,9 @@ pub(super) fn judge_format(samples: FormatSamples, at: &EndpointView<'_>) -> Che
         Check::warn("JSON", finding)
     };
     if !is_set {
-        check = check.change(at.key("supports_json_schema"), wants.0);
+        check = check.change(endpoint.key("supports_json_schema"), wants.0);
         if wants.1 || settings.supports_json_object {
-            check = check.change(at.key("supports_json_object"), wants.1);
+            check = check.change(endpoint.key("supports_json_object"), wants.1);
         }
     }
     if !samples.in_words && !wants.0 && !wants.1 {
@@ -323,20 +336,22 @@ pub(super) fn judge_state_block(samples: &[BlockSample], replies_without_block: 
         .iter()
         .filter(|sample| matches!(sample, BlockSample::Readable(_)))
         .count();
-    let of = samples.len();
-    if readable == of {
+    let total = samples.len();
+    if readable == total {
         return Check::ok(
             name,
-            format!("{readable} of {of} replies end with a block that can be read"),
+            format!("{readable} of {total} replies end with a block that can be read"),
         );
     }
     let unreadable = samples.iter().find_map(|sample| match sample {
-        BlockSample::Unreadable(why) => Some(why),
+        BlockSample::Unreadable(reason) => Some(reason),
         _ => None,
     });
     let finding = match unreadable {
-        Some(why) => format!("{readable} of {of} replies end with a block that can be read; one cannot: {why}"),
-        None => format!("{readable} of {of} replies end with a block"),
+        Some(reason) => {
+            format!("{readable} of {total} replies end with a block that can be read; one cannot: {reason}")
+        }
+        None => format!("{readable} of {total} replies end with a block"),
     };
     let check = Check::warn(name, finding);
     match replies_without_block {

@@ -72,7 +72,8 @@ fn draw_chart(out: &mut String, report: &EvalReport) -> std::fmt::Result {
         }
     };
     let bottom = TOP_MARGIN + rows.iter().map(height_of).sum::<usize>();
-    let (width, height) = (MARGIN + LABELS_WIDTH + 3 * (PANEL_WIDTH + PANEL_GAP), bottom + MARGIN);
+    let width = MARGIN + LABELS_WIDTH + 3 * (PANEL_WIDTH + PANEL_GAP);
+    let height = bottom + MARGIN;
     let title = format!(
         "{}: {} questions, {} facts; embedder {}",
         report.set, report.questions, report.facts, report.settings.embedder
@@ -91,11 +92,11 @@ fn draw_chart(out: &mut String, report: &EvalReport) -> std::fmt::Result {
         let x = panel_x(panel);
         draw_text(out, x, TOP_MARGIN - 10, "#1a1a1a", "font-weight=\"bold\"", &name)?;
         for quarter in 0..=4 {
-            let at = x + PANEL_WIDTH * quarter / 4;
+            let grid_x = x + PANEL_WIDTH * quarter / 4;
             let top = TOP_MARGIN - 4;
             writeln!(
                 out,
-                "<line x1=\"{at}\" y1=\"{top}\" x2=\"{at}\" y2=\"{bottom}\" stroke=\"#e3e3e3\"/>"
+                "<line x1=\"{grid_x}\" y1=\"{top}\" x2=\"{grid_x}\" y2=\"{bottom}\" stroke=\"#e3e3e3\"/>"
             )?;
         }
     }

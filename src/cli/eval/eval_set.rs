@@ -69,7 +69,7 @@ pub(super) struct SetQuestion {
     /// any fact of the list counts. No inner list is empty.
     pub answers: Vec<Vec<usize>>,
     /// The time of the question. Facts that begin later are not known yet.
-    pub at: DateTime<Utc>,
+    pub asked_at: DateTime<Utc>,
     pub language: String,
     pub tags: Vec<String>,
 }
@@ -91,18 +91,18 @@ impl EvalSet {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) struct EvalSetFaults {
     /// The first faults.
-    told: Vec<String>,
-    more: usize,
+    first_faults: Vec<String>,
+    further_count: usize,
 }
 
 impl fmt::Display for EvalSetFaults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the set cannot be used:")?;
-        for fault in &self.told {
+        for fault in &self.first_faults {
             write!(f, "\n  {fault}")?;
         }
-        if self.more > 0 {
-            write!(f, "\n  and {} more faults", self.more)?;
+        if self.further_count > 0 {
+            write!(f, "\n  and {} more faults", self.further_count)?;
         }
         Ok(())
     }
@@ -142,7 +142,8 @@ struct QuestionRow {
     memory: Option<String>,
     text: String,
     answers: Vec<AnswerRow>,
-    at: Option<DateTime<Utc>>,
+    #[serde(rename = "at")]
+    asked_at: Option<DateTime<Utc>>,
     language: Option<String>,
     #[serde(default)]
     tags: Vec<String>,
@@ -205,8 +206,8 @@ struct SetReader {
 }
 
 impl SetReader {
-    fn add_fault(&mut self, line: usize, what: impl fmt::Display) {
-        self.faults.push(format!("line {line}: {what}"));
+    fn add_fault(&mut self, line: usize, fault: impl fmt::Display) {
+        self.faults.push(format!("line {line}: {fault}"));
     }
 
     fn read_row(&mut self, line: usize, text: &str) {
@@ -222,20 +223,21 @@ impl SetReader {
             Ok(_) => self.add_fault(line, "a row has either `fact` or `question`"),
             Err(error) => {
                 // The row is a single line, and the message already names its number.
-                let what = error.to_string().replace(" at line 1 column ", " at column ");
-                self.add_fault(line, what);
+                let message = error.to_string().replace(" at line 1 column ", " at column ");
+                self.add_fault(line, message);
             }
         }
     }
 
     fn into_set(mut self) -> Result<EvalSet, EvalSetFaults> {
-        let (facts, questions) = (std::mem::take(&mut self.facts), std::mem::take(&mut self.questions));
-        for (what, count) in [("facts", facts.len()), ("questions", questions.len())] {
+        let facts = std::mem::take(&mut self.facts);
+        let questions = std::mem::take(&mut self.questions);
+        for (kind, count) in [("facts", facts.len()), ("questions", questions.len())] {
             if count > MAX_ROWS {
                 self.faults
-                    .push(format!("{count} {what}; a set has at most {MAX_ROWS}"));
+                    .push(format!("{count} {kind}; a set has at most {MAX_ROWS}"));
             } else if count == 0 && self.faults.is_empty() {
-                self.faults.push(format!("there are no {what}"));
+                self.faults.push(format!("there are no {kind}"));
             }
         }
         if facts.len() > MAX_ROWS || questions.len() > MAX_ROWS {
@@ -255,11 +257,11 @@ impl SetReader {
     }
 
     fn into_faults(mut self) -> EvalSetFaults {
-        let more = self.faults.len().saturating_sub(MAX_SHOWN_FAULTS);
+        let further_count = self.faults.len().saturating_sub(MAX_SHOWN_FAULTS);
         self.faults.truncate(MAX_SHOWN_FAULTS);
         EvalSetFaults {
-            told: self.faults,
-            more,
+            first_faults: self.faults,
+            further_count,
         }
     }
 
@@ -268,8 +270,8 @@ impl SetReader {
         let mut facts = Vec::with_capacity(rows.len());
         for (line, row) in rows {
             self.check_label(line, "id", &row.id);
-            if let Some(before) = lines.insert(row.id.clone(), line) {
-                self.add_fault(line, format!("the fact `{}` is on line {before} already", row.id));
+            if let Some(first_line) = lines.insert(row.id.clone(), line) {
+                self.add_fault(line, format!("the fact `{}` is on line {first_line} already", row.id));
             }
             self.check_text(line, "content", &row.content, MAX_TEXT);
             for (field, value, longest) in [
@@ -319,7 +321,7 @@ impl SetReader {
         let by_id: HashMap<&str, usize> = facts
             .iter()
             .enumerate()
-            .map(|(at, (_, fact))| (fact.id.as_str(), at))
+            .map(|(index, (_, fact))| (fact.id.as_str(), index))
             .collect();
         let mut newest: HashMap<&NpcId, DateTime<Utc>> = HashMap::new();
         for (_, fact) in facts {
@@ -330,8 +332,11 @@ impl SetReader {
         let mut questions = Vec::with_capacity(rows.len());
         for (line, row) in rows {
             self.check_label(line, "id", &row.id);
-            if let Some(before) = lines.insert(row.id.clone(), line) {
-                self.add_fault(line, format!("the question `{}` is on line {before} already", row.id));
+            if let Some(first_line) = lines.insert(row.id.clone(), line) {
+                self.add_fault(
+                    line,
+                    format!("the question `{}` is on line {first_line} already", row.id),
+                );
             }
             self.check_text(line, "text", &row.text, MAX_TEXT);
             let language = self.checked_language(line, row.language, &row.text);
@@ -340,16 +345,18 @@ impl SetReader {
                 continue;
             };
             // Without a time in the row, the question is asked a day after the newest fact of its memory.
-            let at = row
-                .at
-                .unwrap_or_else(|| newest.get(&memory).map_or(DEFAULT_START, |at| *at + TimeDelta::days(1)));
-            let answers = self.resolve_answers(line, &row.answers, (&memory, at), &by_id, facts);
+            let asked_at = row.asked_at.unwrap_or_else(|| {
+                newest
+                    .get(&memory)
+                    .map_or(DEFAULT_START, |newest_at| *newest_at + TimeDelta::days(1))
+            });
+            let answers = self.resolve_answers(line, &row.answers, &memory, asked_at, &by_id, facts);
             questions.push(SetQuestion {
                 id: row.id,
                 memory,
                 text: row.text,
                 answers,
-                at,
+                asked_at,
                 language,
                 tags,
             });
@@ -362,7 +369,8 @@ impl SetReader {
         &mut self,
         line: usize,
         rows: &[AnswerRow],
-        (memory, at): (&NpcId, DateTime<Utc>),
+        memory: &NpcId,
+        asked_at: DateTime<Utc>,
         by_id: &HashMap<&str, usize>,
         facts: &[(usize, SetFact)],
     ) -> Vec<Vec<usize>> {
@@ -379,10 +387,13 @@ impl SetReader {
                 };
                 let fact = &facts[position].1;
                 if fact.memory != *memory {
-                    let of = &fact.memory;
-                    self.add_fault(line, format!("the fact `{id}` is in the memory `{of}`, not `{memory}`"));
-                } else if fact.valid_at > at {
-                    self.add_fault(line, format!("the fact `{id}` is not known yet at {at}"));
+                    let other_memory = &fact.memory;
+                    self.add_fault(
+                        line,
+                        format!("the fact `{id}` is in the memory `{other_memory}`, not `{memory}`"),
+                    );
+                } else if fact.valid_at > asked_at {
+                    self.add_fault(line, format!("the fact `{id}` is not known yet at {asked_at}"));
                 } else if group.contains(&position) || answers.contains(&vec![position]) {
                     self.add_fault(line, format!("the fact `{id}` is named twice"));
                 } else {
@@ -421,8 +432,8 @@ impl SetReader {
         for tag in &tags {
             self.check_label(line, "tags", tag);
         }
-        let mut seen = BTreeSet::new();
-        tags.into_iter().filter(|tag| seen.insert(tag.clone())).collect()
+        let mut unique_tags = BTreeSet::new();
+        tags.into_iter().filter(|tag| unique_tags.insert(tag.clone())).collect()
     }
 
     /// Returns the row's language. The default is `ko` for a text with a Hangul syllable, else `en`.

@@ -36,67 +36,72 @@ pub(super) struct ShownAverages {
 
 /// Averages (shown facts, answers) of questions. Any item of a group counts as an answer.
 pub(super) fn average_shown<'a, T: PartialEq + 'a>(
-    all: impl IntoIterator<Item = (&'a [T], &'a [Vec<T>])>,
+    outcomes: impl IntoIterator<Item = (&'a [T], &'a [Vec<T>])>,
 ) -> ShownAverages {
-    let (mut answered, mut counted, mut facts, mut precision) = (0, 0, 0, 0.0);
-    let (mut unanswered, mut strangers) = (0, 0);
-    for (shown, answers) in all {
+    let mut answered_count = 0;
+    let mut shown_count = 0;
+    let mut facts = 0;
+    let mut precision = 0.0;
+    let mut unanswered_count = 0;
+    let mut stranger_count = 0;
+    for (shown_facts, answers) in outcomes {
         if answers.is_empty() {
-            unanswered += 1;
-            strangers += shown.len();
+            unanswered_count += 1;
+            stranger_count += shown_facts.len();
             continue;
         }
-        answered += 1;
-        facts += shown.len();
-        if !shown.is_empty() {
-            counted += 1;
-            let right = shown
+        answered_count += 1;
+        facts += shown_facts.len();
+        if !shown_facts.is_empty() {
+            shown_count += 1;
+            let right = shown_facts
                 .iter()
                 .filter(|fact| answers.iter().any(|group| group.contains(fact)));
-            precision += count_as_f64(right.count()) / count_as_f64(shown.len());
+            precision += count_as_f64(right.count()) / count_as_f64(shown_facts.len());
         }
     }
     ShownAverages {
-        facts: count_as_f64(facts) / count_as_f64(answered.max(1)),
-        precision: precision / count_as_f64(counted.max(1)),
-        without_answer: (unanswered > 0).then(|| count_as_f64(strangers) / count_as_f64(unanswered)),
+        facts: count_as_f64(facts) / count_as_f64(answered_count.max(1)),
+        precision: precision / count_as_f64(shown_count.max(1)),
+        without_answer: (unanswered_count > 0).then(|| count_as_f64(stranger_count) / count_as_f64(unanswered_count)),
     }
 }
 
 /// Measures a ranking, best first, by its first `k` items. Any item of a group of `answers` counts as this answer.
 /// Without answers all measures are 0.
 pub(super) fn ranking_metrics<T: PartialEq>(ranking: &[T], answers: &[Vec<T>], k: usize) -> RankingMetrics {
-    let (mut found, mut first) = (0_usize, None::<usize>);
+    let mut found_count = 0_usize;
+    let mut best_place = None::<usize>;
     for place in answers.iter().filter_map(|group| place_of_first(ranking, group, k)) {
-        found += 1;
-        first = Some(first.map_or(place, |before| before.min(place)));
+        found_count += 1;
+        best_place = Some(best_place.map_or(place, |best| best.min(place)));
     }
     RankingMetrics {
         recall: if answers.is_empty() {
             0.0
         } else {
-            count_as_f64(found) / count_as_f64(answers.len())
+            count_as_f64(found_count) / count_as_f64(answers.len())
         },
-        hit: if found > 0 { 1.0 } else { 0.0 },
-        reciprocal_rank: first.map_or(0.0, |place| 1.0 / count_as_f64(place)),
+        hit: if found_count > 0 { 1.0 } else { 0.0 },
+        reciprocal_rank: best_place.map_or(0.0, |place| 1.0 / count_as_f64(place)),
     }
 }
 
 /// Returns the place (from 1) of the first member of `group` among the first `k`.
 pub(super) fn place_of_first<T: PartialEq>(ranking: &[T], group: &[T], k: usize) -> Option<usize> {
-    let at = ranking.iter().take(k).position(|ranked| group.contains(ranked));
-    at.map(|at| at + 1)
+    let index = ranking.iter().take(k).position(|ranked| group.contains(ranked));
+    index.map(|index| index + 1)
 }
 
 /// Averages the measures. All averages of an empty list are 0.
-pub(super) fn average_metrics<'a>(all: impl IntoIterator<Item = &'a RankingMetrics>) -> MetricAverages {
+pub(super) fn average_metrics<'a>(metrics: impl IntoIterator<Item = &'a RankingMetrics>) -> MetricAverages {
     let mut sums = MetricAverages {
         questions: 0,
         recall: 0.0,
         hit: 0.0,
         mrr: 0.0,
     };
-    for figures in all {
+    for figures in metrics {
         sums.questions += 1;
         sums.recall += figures.recall;
         sums.hit += figures.hit;
@@ -129,12 +134,12 @@ mod tests {
         // Of three answers, two are at places 2 and 4 of five. The third is missing.
         let ranking = ["a", "b", "c", "d", "e"];
         let figures_at = |k| ranking_metrics(&ranking, &[vec!["d"], vec!["b"], vec!["z"]], k);
-        let at = figures_at(5);
-        assert!(close(at.recall, 2.0 / 3.0) && close(at.hit, 1.0) && close(at.reciprocal_rank, 0.5));
-        let at = figures_at(3);
-        assert!(close(at.recall, 1.0 / 3.0) && close(at.hit, 1.0) && close(at.reciprocal_rank, 0.5));
-        let at = figures_at(1);
-        assert!(close(at.recall, 0.0) && close(at.hit, 0.0) && close(at.reciprocal_rank, 0.0));
+        let metrics = figures_at(5);
+        assert!(close(metrics.recall, 2.0 / 3.0) && close(metrics.hit, 1.0) && close(metrics.reciprocal_rank, 0.5));
+        let metrics = figures_at(3);
+        assert!(close(metrics.recall, 1.0 / 3.0) && close(metrics.hit, 1.0) && close(metrics.reciprocal_rank, 0.5));
+        let metrics = figures_at(1);
+        assert!(close(metrics.recall, 0.0) && close(metrics.hit, 0.0) && close(metrics.reciprocal_rank, 0.0));
     }
 
     #[test]
@@ -161,9 +166,9 @@ mod tests {
             (&[], &one),
             (&["x", "y", "z"], &[]),
         ];
-        let shown = average_shown(all);
-        assert!(close(shown.facts, 5.0 / 3.0) && close(shown.precision, 0.75));
-        assert_eq!(shown.without_answer, Some(3.0));
+        let averages = average_shown(all);
+        assert!(close(averages.facts, 5.0 / 3.0) && close(averages.precision, 0.75));
+        assert_eq!(averages.without_answer, Some(3.0));
         assert_eq!(average_shown::<&str>([]), ShownAverages::default());
     }
 

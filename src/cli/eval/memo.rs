@@ -42,8 +42,8 @@ impl Embedder for MemoEmbedder {
         };
         if !missing.is_empty() {
             let embedded = self.inner.embed_texts(kind, &missing).await?;
-            let named = missing.into_iter().map(|text| (kind, text));
-            self.vectors.lock().extend(named.zip(embedded));
+            let keys = missing.into_iter().map(|text| (kind, text));
+            self.vectors.lock().extend(keys.zip(embedded));
         }
         let vectors = self.vectors.lock();
         texts

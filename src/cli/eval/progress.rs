@@ -13,33 +13,33 @@ const PRINT_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Progress of a task. Tasks shorter than two seconds print no progress.
 pub(super) struct ProgressPrinter {
-    what: &'static str,
-    all: usize,
-    done: usize,
+    label: &'static str,
+    total: usize,
+    done_count: usize,
     clock: Arc<dyn Clock>,
-    told: Instant,
+    printed_at: Instant,
     on_terminal: bool,
     begun_line: bool,
 }
 
 impl ProgressPrinter {
-    pub(super) fn new(what: &'static str, all: usize, clock: Arc<dyn Clock>) -> Self {
+    pub(super) fn new(label: &'static str, total: usize, clock: Arc<dyn Clock>) -> Self {
         Self {
-            what,
-            all,
-            done: 0,
-            told: clock.monotonic_now(),
+            label,
+            total,
+            done_count: 0,
+            printed_at: clock.monotonic_now(),
             clock,
             on_terminal: std::io::stderr().is_terminal(),
             begun_line: false,
         }
     }
 
-    pub(super) fn add_done(&mut self, more: usize) {
-        self.done += more;
+    pub(super) fn add_done(&mut self, count: usize) {
+        self.done_count += count;
         let now = self.clock.monotonic_now();
-        if now.duration_since(self.told) >= PRINT_INTERVAL {
-            self.told = now;
+        if now.duration_since(self.printed_at) >= PRINT_INTERVAL {
+            self.printed_at = now;
             self.print_progress();
         }
     }
@@ -48,7 +48,7 @@ impl ProgressPrinter {
     fn print_progress(&mut self) {
         let (start, end) = if self.on_terminal { ("\r", "") } else { ("", "\n") };
         let mut out = std::io::stderr().lock();
-        let _ = write!(out, "{start}{} {} of {}{end}", self.what, self.done, self.all);
+        let _ = write!(out, "{start}{} {} of {}{end}", self.label, self.done_count, self.total);
         let _ = out.flush();
         self.begun_line = self.on_terminal;
     }

@@ -28,7 +28,8 @@ pub(super) struct EvalReport {
     pub memories: usize,
     pub settings: EvalSettings,
     pub overall: MetricAverages,
-    pub shown: ShownAverages,
+    #[serde(rename = "shown")]
+    pub shown_facts: ShownAverages,
     /// The averages of rankings by a single factor.
     pub factors: BTreeMap<&'static str, MetricAverages>,
     pub languages: BTreeMap<String, MetricAverages>,
@@ -53,7 +54,8 @@ pub(super) struct EvalSettings {
 pub(super) struct ReportComparison {
     pub settings: EvalSettings,
     pub overall: MetricAverages,
-    pub shown: ShownAverages,
+    #[serde(rename = "shown")]
+    pub shown_facts: ShownAverages,
     pub languages: BTreeMap<String, MetricAverages>,
     pub tags: BTreeMap<String, MetricAverages>,
     pub recall: PairedComparison,
@@ -74,9 +76,11 @@ pub(super) struct QuestionReport {
     pub against: Option<RankingMetrics>,
     pub answers: Vec<AnswerReport>,
     /// The found facts, best first, at most K.
-    pub found: Vec<FoundReport>,
+    #[serde(rename = "found")]
+    pub ranking: Vec<FoundReport>,
     /// The ids of the facts that a prompt would show.
-    pub shown: Vec<String>,
+    #[serde(rename = "shown")]
+    pub shown_facts: Vec<String>,
 }
 
 /// An answer of the question. If several facts count as this answer, the fact ranked first.
@@ -104,7 +108,7 @@ pub(super) struct FoundReport {
 pub(super) struct EvalRun<'a> {
     pub settings: EvalSettings,
     /// The outcomes, in the order of the questions.
-    pub asked: &'a [QuestionOutcome],
+    pub outcomes: &'a [QuestionOutcome],
 }
 
 impl EvalReport {
@@ -115,15 +119,15 @@ impl EvalReport {
         run: EvalRun<'_>,
         against: Option<EvalRun<'_>>,
     ) -> Self {
-        let all = metrics_by_question(set, run.asked, k);
-        let other = against.map(|run| {
-            let shown = shown_averages(set, run.asked);
-            (metrics_by_question(set, run.asked, k), shown, run.settings)
+        let metrics = metrics_by_question(set, run.outcomes, k);
+        let comparison = against.map(|run| {
+            let averages = shown_averages(set, run.outcomes);
+            (metrics_by_question(set, run.outcomes, k), averages, run.settings)
         });
         let factors = RankingOrder::FACTORS.into_iter().enumerate();
-        let factors = factors.map(|(at, factor)| (factor.name(), factor_averages(set, run.asked, k, at)));
-        let other_figures = other.as_ref().map(|(figures, ..)| figures.as_slice());
-        let by_question = question_reports(set, &run, &all, other_figures);
+        let factors = factors.map(|(index, factor)| (factor.name(), factor_averages(set, run.outcomes, k, index)));
+        let other_figures = comparison.as_ref().map(|(figures, ..)| figures.as_slice());
+        let by_question = question_reports(set, &run, &metrics, other_figures);
         Self {
             format: REPORT_FORMAT,
             version: env!("CARGO_PKG_VERSION"),
@@ -133,13 +137,14 @@ impl EvalReport {
             questions: set.questions.len(),
             memories: set.memory_ids().len(),
             settings: run.settings,
-            overall: average_answered(set, &all),
-            shown: shown_averages(set, run.asked),
+            overall: average_answered(set, &metrics),
+            shown_facts: shown_averages(set, run.outcomes),
             factors: factors.collect(),
-            languages: averages_by_group(set, &all, question_language),
-            tags: averages_by_group(set, &all, |question| question.tags.clone()),
-            against: other
-                .map(|(other, shown, settings)| ReportComparison::from_metrics(set, settings, shown, &all, &other)),
+            languages: averages_by_group(set, &metrics, question_language),
+            tags: averages_by_group(set, &metrics, |question| question.tags.clone()),
+            against: comparison.map(|(comparison, averages, settings)| {
+                ReportComparison::from_metrics(set, settings, averages, &metrics, &comparison)
+            }),
             by_question,
         }
     }
@@ -160,18 +165,18 @@ impl ReportComparison {
     fn from_metrics(
         set: &EvalSet,
         settings: EvalSettings,
-        shown: ShownAverages,
+        shown_facts: ShownAverages,
         first: &[RankingMetrics],
         second: &[RankingMetrics],
     ) -> Self {
-        let compared = |of: fn(&RankingMetrics) -> f64| {
-            let figures = |all: &[RankingMetrics]| answered(set, all).map(of).collect::<Vec<f64>>();
+        let compared = |metric: fn(&RankingMetrics) -> f64| {
+            let figures = |metrics: &[RankingMetrics]| answered(set, metrics).map(metric).collect::<Vec<f64>>();
             compare_paired(&figures(first), &figures(second))
         };
         Self {
             settings,
             overall: average_answered(set, second),
-            shown,
+            shown_facts,
             languages: averages_by_group(set, second, question_language),
             tags: averages_by_group(set, second, |question| question.tags.clone()),
             recall: compared(|figures| figures.recall),
@@ -182,53 +187,53 @@ impl ReportComparison {
 }
 
 /// The measures of the questions that have answers.
-fn answered<'a>(set: &'a EvalSet, all: &'a [RankingMetrics]) -> impl Iterator<Item = &'a RankingMetrics> {
-    let pairs = set.questions.iter().zip(all);
+fn answered<'a>(set: &'a EvalSet, metrics: &'a [RankingMetrics]) -> impl Iterator<Item = &'a RankingMetrics> {
+    let pairs = set.questions.iter().zip(metrics);
     pairs.filter_map(|(question, figures)| (!question.answers.is_empty()).then_some(figures))
 }
 
-fn average_answered(set: &EvalSet, all: &[RankingMetrics]) -> MetricAverages {
-    average_metrics(answered(set, all))
+fn average_answered(set: &EvalSet, metrics: &[RankingMetrics]) -> MetricAverages {
+    average_metrics(answered(set, metrics))
 }
 
-fn shown_averages(set: &EvalSet, asked: &[QuestionOutcome]) -> ShownAverages {
-    let pairs = set.questions.iter().zip(asked);
-    average_shown(pairs.map(|(question, asked)| (asked.shown.as_slice(), question.answers.as_slice())))
+fn shown_averages(set: &EvalSet, outcomes: &[QuestionOutcome]) -> ShownAverages {
+    let pairs = set.questions.iter().zip(outcomes);
+    average_shown(pairs.map(|(question, outcome)| (outcome.shown_facts.as_slice(), question.answers.as_slice())))
 }
 
 fn question_language(question: &SetQuestion) -> Vec<String> {
     vec![question.language.clone()]
 }
 
-fn metrics_by_question(set: &EvalSet, asked: &[QuestionOutcome], k: usize) -> Vec<RankingMetrics> {
-    let pairs = set.questions.iter().zip(asked);
+fn metrics_by_question(set: &EvalSet, outcomes: &[QuestionOutcome], k: usize) -> Vec<RankingMetrics> {
+    let pairs = set.questions.iter().zip(outcomes);
     pairs
-        .map(|(question, asked)| {
-            let ranking: Vec<usize> = asked.total.iter().map(|ranked| ranked.fact).collect();
+        .map(|(question, outcome)| {
+            let ranking: Vec<usize> = outcome.total.iter().map(|ranked| ranked.fact).collect();
             ranking_metrics(&ranking, &question.answers, k)
         })
         .collect()
 }
 
 /// Returns the averages of the rankings by one factor.
-fn factor_averages(set: &EvalSet, asked: &[QuestionOutcome], k: usize, factor: usize) -> MetricAverages {
-    let all: Vec<RankingMetrics> = set
+fn factor_averages(set: &EvalSet, outcomes: &[QuestionOutcome], k: usize, factor: usize) -> MetricAverages {
+    let metrics: Vec<RankingMetrics> = set
         .questions
         .iter()
-        .zip(asked)
+        .zip(outcomes)
         .filter(|(question, _)| !question.answers.is_empty())
-        .filter_map(|(question, asked)| Some(ranking_metrics(asked.factors.get(factor)?, &question.answers, k)))
+        .filter_map(|(question, outcome)| Some(ranking_metrics(outcome.factors.get(factor)?, &question.answers, k)))
         .collect();
-    average_metrics(&all)
+    average_metrics(&metrics)
 }
 
 fn averages_by_group(
     set: &EvalSet,
-    all: &[RankingMetrics],
+    metrics: &[RankingMetrics],
     groups_of: impl Fn(&SetQuestion) -> Vec<String>,
 ) -> BTreeMap<String, MetricAverages> {
     let mut groups: BTreeMap<String, Vec<&RankingMetrics>> = BTreeMap::new();
-    let pairs = set.questions.iter().zip(all);
+    let pairs = set.questions.iter().zip(metrics);
     for (question, figures) in pairs.filter(|(question, _)| !question.answers.is_empty()) {
         for group in groups_of(question) {
             groups.entry(group).or_default().push(figures);
@@ -243,21 +248,25 @@ fn averages_by_group(
 fn question_reports(
     set: &EvalSet,
     run: &EvalRun<'_>,
-    all: &[RankingMetrics],
+    metrics: &[RankingMetrics],
     against: Option<&[RankingMetrics]>,
 ) -> Vec<QuestionReport> {
-    let questions = set.questions.iter().zip(run.asked).enumerate();
+    let questions = set.questions.iter().zip(run.outcomes).enumerate();
     questions
-        .map(|(at, (question, asked))| QuestionReport {
+        .map(|(index, (question, outcome))| QuestionReport {
             id: question.id.clone(),
             text: question.text.clone(),
             language: question.language.clone(),
             tags: question.tags.clone(),
-            figures: all[at],
-            against: against.map(|against| against[at]),
-            answers: answer_reports(set, question, asked),
-            found: asked.total.iter().map(|ranked| found_report(set, ranked)).collect(),
-            shown: asked.shown.iter().map(|&fact| set.facts[fact].id.clone()).collect(),
+            figures: metrics[index],
+            against: against.map(|against| against[index]),
+            answers: answer_reports(set, question, outcome),
+            ranking: outcome.total.iter().map(|ranked| found_report(set, ranked)).collect(),
+            shown_facts: outcome
+                .shown_facts
+                .iter()
+                .map(|&fact| set.facts[fact].id.clone())
+                .collect(),
         })
         .collect()
 }
@@ -271,24 +280,26 @@ fn found_report(set: &EvalSet, ranked: &RankedFact) -> FoundReport {
     }
 }
 
-fn answer_reports(set: &EvalSet, question: &SetQuestion, asked: &QuestionOutcome) -> Vec<AnswerReport> {
-    let of = |(at, group): (usize, &Vec<usize>)| {
-        let near = asked.total.iter().position(|ranked| group.contains(&ranked.fact));
-        let further = asked.missed.iter().find(|missed| missed.0 == at);
+fn answer_reports(set: &EvalSet, question: &SetQuestion, outcome: &QuestionOutcome) -> Vec<AnswerReport> {
+    let answer_report = |(index, group): (usize, &Vec<usize>)| {
+        let near = outcome.total.iter().position(|ranked| group.contains(&ranked.fact));
+        let further = outcome.missed.iter().find(|missed| missed.0 == index);
         let placed = near
-            .map(|near| (near + 1, asked.total[near]))
+            .map(|near| (near + 1, outcome.total[near]))
             .or_else(|| further.and_then(|missed| missed.1));
         let fact = placed.map(|(_, ranked)| ranked.fact).or(group.first().copied())?;
-        let others = group.iter().filter(|other| **other != fact);
+        let other_facts = group.iter().filter(|candidate| **candidate != fact);
         Some(AnswerReport {
             fact: set.facts[fact].id.clone(),
             content: set.facts[fact].content.clone(),
-            or: others.map(|other| set.facts[*other].id.clone()).collect(),
+            or: other_facts
+                .map(|alternative| set.facts[*alternative].id.clone())
+                .collect(),
             place: placed.map(|placed| placed.0),
             score: placed.map(|placed| placed.1.score),
         })
     };
-    question.answers.iter().enumerate().filter_map(of).collect()
+    question.answers.iter().enumerate().filter_map(answer_report).collect()
 }
 
 #[cfg(test)]
@@ -323,7 +334,7 @@ mod tests {
             total: total.iter().copied().map(ranked).collect(),
             factors: vec![total.to_vec(); 4],
             missed,
-            shown: total.to_vec(),
+            shown_facts: total.to_vec(),
         }
     }
 
@@ -341,9 +352,9 @@ mod tests {
         let set = parse_set(SET).unwrap();
         let first = [asked(&[0, 1], vec![]), asked(&[0], vec![(0, Some((7, ranked(1))))])];
         let second = [asked(&[1, 0], vec![]), asked(&[1], vec![])];
-        let run = |name, asked| EvalRun {
+        let run = |name, outcomes| EvalRun {
             settings: settings(name),
-            asked,
+            outcomes,
         };
         let report = EvalReport::from_runs("set".into(), &set, 10, run("a", &first), Some(run("b", &second)));
         assert_eq!((report.facts, report.questions, report.memories), (2, 2, 1));
@@ -354,7 +365,7 @@ mod tests {
         let misses = report.missed_questions();
         assert_eq!((misses.len(), misses[0].id.as_str()), (1, "two"));
         assert_eq!(
-            (misses[0].answers[0].place, misses[0].found[0].fact.as_str()),
+            (misses[0].answers[0].place, misses[0].ranking[0].fact.as_str()),
             (Some(7), "a")
         );
         let against = report.against.as_ref().unwrap();
@@ -374,15 +385,15 @@ mod tests {
         ];
         let run = EvalRun {
             settings: settings("a"),
-            asked: &all,
+            outcomes: &all,
         };
         let report = EvalReport::from_runs("set".into(), &set, 10, run, None);
         assert_eq!(
             (report.questions, report.overall.questions, report.tags["x"].questions),
             (3, 2, 2)
         );
-        assert!((report.shown.precision - 0.5).abs() < 1e-9 && (report.shown.facts - 1.0).abs() < 1e-9);
-        assert_eq!(report.shown.without_answer, Some(2.0));
+        assert!((report.shown_facts.precision - 0.5).abs() < 1e-9 && (report.shown_facts.facts - 1.0).abs() < 1e-9);
+        assert_eq!(report.shown_facts.without_answer, Some(2.0));
         let misses = render_misses(&report, 5);
         assert!(misses.contains("1 of 2 questions miss an answer"), "{misses}");
     }

@@ -58,13 +58,15 @@ pub(super) fn compare_paired(first: &[f64], second: &[f64]) -> PairedComparison 
 /// Returns the share of sign flips with a sum at least as far from 0. Equal questions are left out: a flip does not
 /// change them.
 fn sign_flip_p_value(uneven: &[f64]) -> f64 {
-    let seen = uneven.iter().sum::<f64>().abs() - EPSILON;
+    let observed_sum = uneven.iter().sum::<f64>().abs() - EPSILON;
     if uneven.len() <= MAX_EXACT_QUESTIONS {
         let ways = 1_usize << uneven.len();
         let as_far = (0..ways).filter(|way| {
             let signed = uneven.iter().enumerate();
-            let sum: f64 = signed.map(|(at, d)| if way >> at & 1 == 1 { -d } else { *d }).sum();
-            sum.abs() >= seen
+            let sum: f64 = signed
+                .map(|(index, d)| if way >> index & 1 == 1 { -d } else { *d })
+                .sum();
+            sum.abs() >= observed_sum
         });
         return count_as_f64(as_far.count()) / count_as_f64(ways);
     }
@@ -74,7 +76,7 @@ fn sign_flip_p_value(uneven: &[f64]) -> f64 {
             .iter()
             .map(|d| if random.random::<bool>() { -d } else { *d })
             .sum();
-        sum.abs() >= seen
+        sum.abs() >= observed_sum
     });
     // The observed assignment counts as one of the flips.
     count_as_f64(as_far.count() + 1) / count_as_f64(RESAMPLING_ROUNDS + 1)
@@ -127,7 +129,8 @@ mod tests {
     #[test]
     fn differences_when_many_are_sampled() {
         // Of 100 questions, 20 are better and 2 worse. A sign test gives 1.2e-4 for this case.
-        let (mut first, second) = (vec![0.5; 100], vec![0.5; 100]);
+        let mut first = vec![0.5; 100];
+        let second = vec![0.5; 100];
         first[..20].fill(1.0);
         first[20..22].fill(0.0);
         let compared = compare_paired(&first, &second);

@@ -49,27 +49,29 @@ fn write_tables(out: &mut String, report: &EvalReport) -> std::fmt::Result {
         }
     )?;
     write_row(out, "total", &report.overall, against.map(|against| &against.overall))?;
-    write_shown(out, &report.shown, against.map(|against| &against.shown))?;
+    write_shown(out, &report.shown_facts, against.map(|against| &against.shown_facts))?;
     for (factor, averages) in &report.factors {
         write_row(out, &format!("  {factor} alone"), averages, None)?;
     }
     writeln!(out, "by language")?;
     for (language, averages) in &report.languages {
-        let other = against.and_then(|against| against.languages.get(language));
-        write_row(out, &format!("  {language}"), averages, other)?;
+        let compared = against.and_then(|against| against.languages.get(language));
+        write_row(out, &format!("  {language}"), averages, compared)?;
     }
     if !report.tags.is_empty() {
         writeln!(out, "by tag")?;
     }
     for (tag, averages) in &report.tags {
-        let other = against.and_then(|against| against.tags.get(tag));
-        write_row(out, &format!("  {tag}"), averages, other)?;
+        let compared = against.and_then(|against| against.tags.get(tag));
+        write_row(out, &format!("  {tag}"), averages, compared)?;
     }
     against.map_or(Ok(()), |against| write_comparison(out, report, against))
 }
 
 fn describe_settings(settings: &EvalSettings) -> String {
-    let (name, embedder, weights) = (&settings.name, &settings.embedder, settings.weights);
+    let name = &settings.name;
+    let embedder = &settings.embedder;
+    let weights = settings.weights;
     format!(
         "{name}: embedder {embedder}; weights: relevance {}, keyword {}, recency {}, importance {}; λ {} a day",
         weights.relevance, weights.keyword, weights.recency, weights.importance, settings.recency_lambda_per_day
@@ -82,25 +84,29 @@ fn write_row(
     averages: &MetricAverages,
     against: Option<&MetricAverages>,
 ) -> std::fmt::Result {
-    let (questions, recall, hit, mrr) = (averages.questions, averages.recall, averages.hit, averages.mrr);
+    let questions = averages.questions;
+    let recall = averages.recall;
+    let hit = averages.hit;
+    let mrr = averages.mrr;
     write!(out, "{name:<26}{questions:>10}{recall:>11.3}{hit:>9.3}{mrr:>8.3}")?;
-    if let Some(other) = against {
-        write!(out, "   {:+.3}  {:+.3}", recall - other.recall, mrr - other.mrr)?;
+    if let Some(compared) = against {
+        write!(out, "   {:+.3}  {:+.3}", recall - compared.recall, mrr - compared.mrr)?;
     }
     writeln!(out)
 }
 
-fn write_shown(out: &mut String, shown: &ShownAverages, against: Option<&ShownAverages>) -> std::fmt::Result {
+fn write_shown(out: &mut String, shown_facts: &ShownAverages, against: Option<&ShownAverages>) -> std::fmt::Result {
     write!(
         out,
         "  Precision@shown {:.3}; {:.1} facts shown for a question",
-        shown.precision, shown.facts
+        shown_facts.precision, shown_facts.facts
     )?;
-    if let Some(strangers) = shown.without_answer {
+    if let Some(strangers) = shown_facts.without_answer {
         write!(out, ", {strangers:.1} for a line without an answer")?;
     }
-    if let Some(other) = against {
-        let (precision, facts) = (shown.precision - other.precision, shown.facts - other.facts);
+    if let Some(compared) = against {
+        let precision = shown_facts.precision - compared.precision;
+        let facts = shown_facts.facts - compared.facts;
         write!(out, "   {precision:+.3}  {facts:+.1}")?;
     }
     writeln!(out)
@@ -113,8 +119,9 @@ fn write_comparison(out: &mut String, report: &EvalReport, against: &ReportCompa
          {:<12}{:>8}{:>8}{:>12}{:>20}{:>9}{:>8}{:>7}{:>7}",
         "", "first", "second", "difference", "95 % interval", "p", "better", "worse", "equal"
     )?;
-    let (first, second) = (&report.overall, &against.overall);
-    for (name, a, b, by) in [
+    let first = &report.overall;
+    let second = &against.overall;
+    for (name, a, b, comparison) in [
         (
             format!("Recall@{}", report.k),
             first.recall,
@@ -132,7 +139,7 @@ fn write_comparison(out: &mut String, report: &EvalReport, against: &ReportCompa
             better,
             worse,
             equal,
-        } = by;
+        } = comparison;
         let interval = format!("{low:+.3} to {high:+.3}");
         writeln!(
             out,
@@ -144,7 +151,7 @@ fn write_comparison(out: &mut String, report: &EvalReport, against: &ReportCompa
 
 /// Renders the first `count` misses: the question, the expected answers and the facts found instead.
 pub(super) fn render_misses(report: &EvalReport, count: usize) -> String {
-    let all = report.missed_questions();
+    let missed = report.missed_questions();
     let mut out = String::new();
     if count == 0 {
         return out;
@@ -152,16 +159,16 @@ pub(super) fn render_misses(report: &EvalReport, count: usize) -> String {
     let _ = writeln!(
         out,
         "\n{} of {} questions miss an answer{}",
-        all.len(),
+        missed.len(),
         // Lines without an answer cannot miss one.
         report.overall.questions,
-        if all.len() > count {
+        if missed.len() > count {
             format!("; the first {count}:")
         } else {
             String::new()
         }
     );
-    for question in all.into_iter().take(count) {
+    for question in missed.into_iter().take(count) {
         let _ = write_miss(&mut out, question, report.k);
     }
     out
@@ -180,7 +187,8 @@ fn write_miss(out: &mut String, question: &QuestionReport, k: usize) -> std::fmt
         .iter()
         .filter(|answer| answer.place.is_none_or(|place| place > k))
     {
-        let (fact, content) = (&answer.fact, shorten_line(&answer.content));
+        let fact = &answer.fact;
+        let content = shorten_line(&answer.content);
         if let (Some(place), Some(score)) = (answer.place, &answer.score) {
             writeln!(
                 out,
@@ -191,14 +199,14 @@ fn write_miss(out: &mut String, question: &QuestionReport, k: usize) -> std::fmt
             writeln!(out, "  expected, not among the candidates: {fact}: {content}")?;
         }
     }
-    for (at, found) in question.found.iter().take(SHOWN_FOUND).enumerate() {
-        let content = shorten_line(&found.content);
+    for (index, found_fact) in question.ranking.iter().take(SHOWN_FOUND).enumerate() {
+        let content = shorten_line(&found_fact.content);
         writeln!(
             out,
             "  {}. {}: {content}\n    {}",
-            at + 1,
-            found.fact,
-            describe_score(&found.score)
+            index + 1,
+            found_fact.fact,
+            describe_score(&found_fact.score)
         )?;
     }
     Ok(())

@@ -100,7 +100,7 @@ pub(super) struct QuestionOutcome {
     /// found further down, with the place, if any.
     pub missed: Vec<(usize, Option<(usize, RankedFact)>)>,
     /// Positions of the facts that a prompt would show for the question.
-    pub shown: Vec<usize>,
+    pub shown_facts: Vec<usize>,
 }
 
 /// An empty temporary ledger with the services to search it. The folder is deleted with this value.
@@ -212,28 +212,28 @@ impl EvalTrial {
         factors: bool,
     ) -> anyhow::Result<Vec<QuestionOutcome>> {
         self.embed_texts(set).await?;
-        let mut asked: Vec<Option<QuestionOutcome>> = vec![None; set.questions.len()];
+        let mut outcomes: Vec<Option<QuestionOutcome>> = vec![None; set.questions.len()];
         let mut progress = ProgressPrinter::new("asked", set.questions.len(), self.services.clock.clone());
         for step in steps_in_order(set) {
             match step {
                 TrialStep::Write(facts) => self.write_facts(set, &facts).await?,
                 TrialStep::Ask(questions) => {
-                    self.advance_clock_to(set.questions[questions[0]].at)?;
+                    self.advance_clock_to(set.questions[questions[0]].asked_at)?;
                     let asking = questions
                         .iter()
-                        .map(|&at| self.ask_question(&set.questions[at], k, factors));
+                        .map(|&index| self.ask_question(&set.questions[index], k, factors));
                     let mut answers = stream::iter(asking).buffered(MAX_CONCURRENT);
-                    let mut at = questions.iter();
-                    while let (Some(answer), Some(&at)) = (answers.next().await, at.next()) {
-                        let id = &set.questions[at].id;
-                        asked[at] = Some(answer.with_context(|| format!("the question `{id}`"))?);
+                    let mut positions = questions.iter();
+                    while let (Some(answer), Some(&index)) = (answers.next().await, positions.next()) {
+                        let id = &set.questions[index].id;
+                        outcomes[index] = Some(answer.with_context(|| format!("the question `{id}`"))?);
                         progress.add_done(1);
                     }
                 }
             }
         }
         self.services.ledger.maintenance.close_connections().await;
-        asked
+        outcomes
             .into_iter()
             .collect::<Option<_>>()
             .ok_or_else(|| anyhow!("a question was not asked"))
@@ -275,18 +275,18 @@ impl EvalTrial {
     }
 
     async fn write_facts(&mut self, set: &EvalSet, facts: &[usize]) -> anyhow::Result<()> {
-        let Some(newest) = facts.iter().map(|&at| set.facts[at].valid_at).max() else {
+        let Some(newest) = facts.iter().map(|&index| set.facts[index].valid_at).max() else {
             return Ok(());
         };
         self.advance_clock_to(newest)?;
         let texts: Vec<String> = facts
             .iter()
-            .map(|&at| statement_of(&set.facts[at]).embedded_text())
+            .map(|&index| statement_of(&set.facts[index]).embedded_text())
             .collect();
         let vectors = self.embed_batch(EmbedAs::Passage, &texts).await?;
         let mut rows = Vec::with_capacity(facts.len());
-        for (&at, embedding) in facts.iter().zip(vectors) {
-            let fact = &set.facts[at];
+        for (&index, embedding) in facts.iter().zip(vectors) {
+            let fact = &set.facts[index];
             // Ids rise in the order of the set, regardless of the order of the writes.
             let edit = self.new_edit("fact.create", fact.id.clone());
             let row = NewFact {
@@ -307,7 +307,7 @@ impl EvalTrial {
                 authored: true,
                 embedding,
             };
-            self.by_id.insert(row.id, at);
+            self.by_id.insert(row.id, index);
             rows.push((row, edit));
         }
         let store = &self.services.ledger.facts;
@@ -323,10 +323,10 @@ impl EvalTrial {
     }
 
     /// Advances the clock of the ledger. The clock never goes back, because the steps are in the order of time.
-    fn advance_clock_to(&self, at: DateTime<Utc>) -> anyhow::Result<()> {
-        let left = (at - self.clock_now()).to_std().unwrap_or(Duration::ZERO);
-        self.clock.advance(left);
-        anyhow::ensure!(self.clock_now() >= at, "{at} is not a time that can be reached");
+    fn advance_clock_to(&self, moment: DateTime<Utc>) -> anyhow::Result<()> {
+        let remaining = (moment - self.clock_now()).to_std().unwrap_or(Duration::ZERO);
+        self.clock.advance(remaining);
+        anyhow::ensure!(self.clock_now() >= moment, "{moment} is not a time that can be reached");
         Ok(())
     }
 
@@ -343,33 +343,33 @@ impl EvalTrial {
         }
         let ranking: Vec<usize> = total.iter().map(|ranked| ranked.fact).collect();
         let answers = question.answers.iter().enumerate();
-        let missing: Vec<(usize, &Vec<usize>)> = answers
+        let missing_answers: Vec<(usize, &Vec<usize>)> = answers
             .filter(|(_, group)| place_of_first(&ranking, group, k).is_none())
             .collect();
-        let mut missed = Vec::with_capacity(missing.len());
-        if !missing.is_empty() {
+        let mut missed = Vec::with_capacity(missing_answers.len());
+        if !missing_answers.is_empty() {
             let deep = self
                 .search_facts(question, RankingOrder::Total, MISS_SEARCH_DEPTH.max(k))
                 .await?;
-            for (answer, group) in missing {
-                let at = deep.iter().position(|ranked| group.contains(&ranked.fact));
-                missed.push((answer, at.map(|at| (at + 1, deep[at]))));
+            for (answer, group) in missing_answers {
+                let position = deep.iter().position(|ranked| group.contains(&ranked.fact));
+                missed.push((answer, position.map(|position| (position + 1, deep[position]))));
             }
         }
         Ok(QuestionOutcome {
             total,
             factors: by_factor,
             missed,
-            shown: self.shown_facts(question).await?,
+            shown_facts: self.shown_facts(question).await?,
         })
     }
 
     async fn shown_facts(&self, question: &SetQuestion) -> anyhow::Result<Vec<usize>> {
         let viewpoint = self.viewpoint_of(question);
-        let asked = recall::shown_facts(&self.services, &self.scope, &self.world, &viewpoint, &question.text);
-        let (shown, call) = asked.await?;
+        let search = recall::shown_facts(&self.services, &self.scope, &self.world, &viewpoint, &question.text);
+        let (fact_ids, call) = search.await?;
         ensure_embedded(call)?;
-        Ok(shown.iter().filter_map(|id| self.by_id.get(id).copied()).collect())
+        Ok(fact_ids.iter().filter_map(|id| self.by_id.get(id).copied()).collect())
     }
 
     fn viewpoint_of(&self, question: &SetQuestion) -> Viewpoint {
@@ -386,11 +386,11 @@ impl EvalTrial {
     async fn search_facts(
         &self,
         question: &SetQuestion,
-        by: RankingOrder,
+        order: RankingOrder,
         limit: usize,
     ) -> anyhow::Result<Vec<RankedFact>> {
         let mut services = self.services.clone();
-        if let Some(weights) = by.recall_weights() {
+        if let Some(weights) = order.recall_weights() {
             let mut settings = (*services.settings).clone();
             (settings.recall.preset, settings.recall.weights) = (None, weights);
             services.settings = Arc::new(settings);
@@ -468,19 +468,23 @@ fn steps_in_order(set: &EvalSet) -> Vec<TrialStep> {
         .facts
         .iter()
         .enumerate()
-        .map(|(at, fact)| (fact.valid_at, false, at));
-    let questions = set.questions.iter().enumerate().map(|(at, q)| (q.at, true, at));
+        .map(|(index, fact)| (fact.valid_at, false, index));
+    let questions = set
+        .questions
+        .iter()
+        .enumerate()
+        .map(|(index, q)| (q.asked_at, true, index));
     let mut events: Vec<(DateTime<Utc>, bool, usize)> = facts.chain(questions).collect();
     events.sort_unstable();
     let alike = |a: &(DateTime<Utc>, bool, usize), b: &(DateTime<Utc>, bool, usize)| a.1 == b.1 && (!a.1 || a.0 == b.0);
     events
         .chunk_by(alike)
         .map(|chunk| {
-            let of: Vec<usize> = chunk.iter().map(|event| event.2).collect();
+            let indexes: Vec<usize> = chunk.iter().map(|event| event.2).collect();
             if chunk[0].1 {
-                TrialStep::Ask(of)
+                TrialStep::Ask(indexes)
             } else {
-                TrialStep::Write(of)
+                TrialStep::Write(indexes)
             }
         })
         .collect()
@@ -522,17 +526,23 @@ mod tests {
         let trial = EvalTrial::open_in_folder(&Config::embedded_defaults(), folder.path(), &set)
             .await
             .unwrap();
-        let asked = trial.run_set(&set, 10, true).await.unwrap();
-        let facts = |at: usize| asked[at].total.iter().map(|ranked| ranked.fact).collect::<Vec<_>>();
+        let outcomes = trial.run_set(&set, 10, true).await.unwrap();
+        let facts = |index: usize| {
+            outcomes[index]
+                .total
+                .iter()
+                .map(|ranked| ranked.fact)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(facts(0), [0, 1], "the newer fact is not known yet");
         assert_eq!((facts(1)[0], facts(2)[0]), (2, 1));
         // The newest fact is first for every question.
-        assert_eq!(asked[2].factors[0], [2, 1, 0]);
-        assert!(asked[2].shown.contains(&1), "{:?}", asked[2].shown);
+        assert_eq!(outcomes[2].factors[0], [2, 1, 0]);
+        assert!(outcomes[2].shown_facts.contains(&1), "{:?}", outcomes[2].shown_facts);
         assert!(
-            asked
+            outcomes
                 .iter()
-                .all(|asked| asked.factors.len() == 4 && asked.missed.is_empty())
+                .all(|outcome| outcome.factors.len() == 4 && outcome.missed.is_empty())
         );
     }
 
@@ -546,18 +556,18 @@ mod tests {
 {"question": {"id": "sister", "text": "What about my sister?", "answers": ["boat"]}}
 {"question": {"id": "anna", "text": "Anna?", "answers": ["shop"]}}
 "#;
-        for named in [true, false] {
+        for is_named in [true, false] {
             let unnamed = rows.replace("be named", "be");
-            let set = parse_set(if named { rows } else { &unnamed }).unwrap();
+            let set = parse_set(if is_named { rows } else { &unnamed }).unwrap();
             let folder = tempfile::tempdir().unwrap();
             let trial = EvalTrial::open_in_folder(&Config::embedded_defaults(), folder.path(), &set)
                 .await
                 .unwrap();
-            let asked = trial.run_set(&set, 10, false).await.unwrap();
+            let outcomes = trial.run_set(&set, 10, false).await.unwrap();
             for (question, answer) in [(0, 1), (1, 2)] {
-                let mut ranked = asked[question].total.iter();
-                let found = ranked.find(|ranked| ranked.fact == answer).unwrap();
-                assert_eq!(found.score.keyword > 0.2, named, "{question}");
+                let mut ranked = outcomes[question].total.iter();
+                let hit = ranked.find(|ranked| ranked.fact == answer).unwrap();
+                assert_eq!(hit.score.keyword > 0.2, is_named, "{question}");
             }
         }
     }
@@ -571,11 +581,11 @@ mod tests {
             .unwrap();
         let mut set = set;
         set.questions[2].answers = vec![vec![2]];
-        let asked = trial.run_set(&set, 1, false).await.unwrap();
-        let (answer, found) = asked[2].missed[0];
-        let (place, ranked) = found.unwrap();
-        assert_eq!((asked[2].total.len(), answer, ranked.fact), (1, 0, 2));
+        let outcomes = trial.run_set(&set, 1, false).await.unwrap();
+        let (answer, hit) = outcomes[2].missed[0];
+        let (place, ranked) = hit.unwrap();
+        assert_eq!((outcomes[2].total.len(), answer, ranked.fact), (1, 0, 2));
         assert!(place > 1);
-        assert!(asked[2].factors.is_empty());
+        assert!(outcomes[2].factors.is_empty());
     }
 }

@@ -101,7 +101,8 @@ pub async fn create_fact(
     // The fact's id is created later, so the audit row names the NPC.
     let edit = caller.new_edit(&state, "fact.create", format!("{}/{}", path.0.0, path.0.1));
     let work = {
-        let (state, scope) = (state.clone(), caller.scope.clone());
+        let state = state.clone();
+        let scope = caller.scope.clone();
         async move {
             let services = &state.services;
             let fact = remember::write_manual_fact(services, &scope, fact, &edit).await?;
@@ -121,21 +122,21 @@ async fn check_knowers(
     body: &FactBody,
 ) -> Result<(), Problem> {
     let authored = &state.services.ledger.authored;
-    let mut unknown = Vec::new();
+    let mut errors = Vec::new();
     for knower in body.knowers.iter().flatten() {
         if let Knower::Npc(npc) = knower
             && authored.load_npc(&caller.scope, world, npc).await?.is_none()
         {
-            unknown.push(FieldError {
+            errors.push(FieldError {
                 param: "knowers".to_owned(),
                 detail: format!("there is no NPC {npc} in this world"),
             });
         }
     }
-    if unknown.is_empty() {
+    if errors.is_empty() {
         Ok(())
     } else {
-        Err(Problem::invalid_fields(unknown))
+        Err(Problem::invalid_fields(errors))
     }
 }
 
@@ -210,8 +211,9 @@ impl FactPatchBody {
     /// The fact would end before it begins, or in the future; or the content would contradict the object.
     pub(super) fn into_correction(self, fact: &Fact, now: DateTime<Utc>) -> Result<FactCorrection, FieldError> {
         // The ledger stores microseconds.
-        let stored = |at: DateTime<Utc>| at.trunc_subsecs(6);
-        let (valid_at, invalid_at) = (self.valid_at.map(stored), self.invalid_at.map(stored));
+        let to_stored_precision = |moment: DateTime<Utc>| moment.trunc_subsecs(6);
+        let valid_at = self.valid_at.map(to_stored_precision);
+        let invalid_at = self.invalid_at.map(to_stored_precision);
         let fault = |detail: &str| FieldError {
             param: "invalid_at".to_owned(),
             detail: detail.to_owned(),
@@ -275,7 +277,7 @@ pub async fn edit_fact(
     request: HttpRequest,
     body: Body<FactPatchBody>,
 ) -> Result<HttpResponse, Problem> {
-    let wanted = IfMatch::from_request(&request)?;
+    let if_match = IfMatch::from_request(&request)?;
     let body = body.value;
     run_uncancelled(async move {
         let fact = find_fact(&state, &caller, path.0).await?;
@@ -288,7 +290,7 @@ pub async fn edit_fact(
             &caller.scope,
             path.0,
             correction,
-            wanted.expected_version(),
+            if_match.expected_version(),
             &edit,
         )
         .await?;
@@ -313,8 +315,8 @@ pub async fn remove_fact(
     path: Path<FactId>,
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
-    let wanted = IfMatch::from_request(&request)?;
-    apply_fact_action(state, caller, path.0, wanted, FactAction::Remove).await
+    let if_match = IfMatch::from_request(&request)?;
+    apply_fact_action(state, caller, path.0, if_match, FactAction::Remove).await
 }
 
 /// Restores an invalid fact.
@@ -335,8 +337,8 @@ pub async fn restore_fact(
     request: HttpRequest,
     _: OptionalBody<NoOptions>,
 ) -> Result<HttpResponse, Problem> {
-    let wanted = IfMatch::from_request(&request)?;
-    apply_fact_action(state, caller, path.0, wanted, FactAction::Restore).await
+    let if_match = IfMatch::from_request(&request)?;
+    apply_fact_action(state, caller, path.0, if_match, FactAction::Restore).await
 }
 
 /// An action on a fact as a whole.
@@ -350,14 +352,14 @@ async fn apply_fact_action(
     state: web::Data<AppState>,
     caller: Authorized<Author>,
     fact: FactId,
-    wanted: IfMatch,
-    to: FactAction,
+    if_match: IfMatch,
+    action: FactAction,
 ) -> Result<HttpResponse, Problem> {
     run_uncancelled(async move {
         find_fact(&state, &caller, fact).await?;
         let facts = &state.services.ledger.facts;
-        let version = wanted.expected_version();
-        let outcome = match to {
+        let version = if_match.expected_version();
+        let outcome = match action {
             FactAction::Remove => {
                 let edit = caller.new_edit(&state, "fact.remove", fact);
                 facts.remove_fact(&caller.scope, fact, version, &edit).await?
@@ -381,10 +383,10 @@ pub(super) fn unsaid_error() -> Problem {
 }
 
 /// The error for a fact that has ended; `by`: the fact that ended it.
-pub(super) fn ended_error(by: Option<FactId>) -> Problem {
-    let detail = by.map_or_else(
+pub(super) fn ended_error(replacement: Option<FactId>) -> Problem {
+    let detail = replacement.map_or_else(
         || "the fact has ended; restore it first".to_owned(),
-        |by| format!("the fact was replaced by {by}; change that fact"),
+        |replacement| format!("the fact was replaced by {replacement}; change that fact"),
     );
     Problem::new(Code::FactEnded, detail)
 }
@@ -394,12 +396,12 @@ async fn respond_to_edit(state: &AppState, outcome: FactEditOutcome) -> Result<H
         FactEditOutcome::NotFound => Err(Problem::not_found("fact")),
         FactEditOutcome::VersionMismatch { stored } => Err(etag::version_mismatch_error(stored)),
         FactEditOutcome::Unsaid => Err(unsaid_error()),
-        FactEditOutcome::Ended { by } => Err(ended_error(by)),
+        FactEditOutcome::Ended { by: replacement } => Err(ended_error(replacement)),
         FactEditOutcome::Done(fact) => {
             // The index would follow by itself a little later. Relaying now lets a designer's next search find the
             // updated fact.
             if let Err(error) = jobs::relay_outbox(&state.services).await {
-                tracing::warn!(%error, "the index will follow later");
+                tracing::warn!(%error, "the index is updated later");
             }
             Ok(HttpResponse::Ok()
                 .insert_header((header::ETAG, etag::etag_of(fact.version)))

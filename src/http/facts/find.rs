@@ -45,7 +45,8 @@ pub struct FactsQuery {
     /// Latest `valid_at`.
     to: Option<DateTime<Utc>>,
     /// Facts valid at this time; default now.
-    at: Option<DateTime<Utc>>,
+    #[serde(rename = "at")]
+    as_of: Option<DateTime<Utc>>,
     /// Also include facts that are no longer valid.
     include_invalid: Option<bool>,
     /// Only pinned or manually written facts that a valid fact contradicts, each with the contradicting facts.
@@ -77,7 +78,7 @@ pub async fn list_facts(
     let query = query.0;
     let page = pagination::parse_page::<FactId>(&state, query.limit, query.after.clone())?;
     let npc = npcs::find_npc(&state, &caller, &path.0.0, &path.0.1).await?;
-    let at = query.at.unwrap_or_else(|| state.services.clock.now());
+    let as_of = query.as_of.unwrap_or_else(|| state.services.clock.now());
     let viewpoint = Viewpoint {
         world: path.0.0.clone(),
         npc: npc.id.clone(),
@@ -111,9 +112,9 @@ pub async fn list_facts(
         let world = Arc::new(world.clone()).for_npc(&npc);
         let limit = usize::try_from(page.limit).unwrap_or(usize::MAX);
         let services = state.services.tuned_by(&world.settings);
-        let (hits, _) = recall::search_facts(&services, &caller.scope, &world, &viewpoint, text, at, limit).await?;
+        let (hits, _) = recall::search_facts(&services, &caller.scope, &world, &viewpoint, text, as_of, limit).await?;
         let views = hits.into_iter().map(|hit| {
-            FactView::new_at(hit.fact, at)
+            FactView::new_at(hit.fact, as_of)
                 .with_score(hit.score)
                 .with_game_time(&days)
         });
@@ -128,28 +129,33 @@ pub async fn list_facts(
         kind: query.kind,
         from: query.from,
         to: query.to,
-        as_of: at,
+        as_of,
         include_invalid: query.include_invalid.unwrap_or(false),
         flagged: query.flagged.unwrap_or(false),
     };
     let facts = &state.services.ledger.facts;
-    let found = facts.list_facts(&caller.scope, &filter, &page).await?;
-    let mut contradicted: HashMap<FactId, Vec<Contradiction>> = HashMap::new();
+    let page_of_facts = facts.list_facts(&caller.scope, &filter, &page).await?;
+    let mut contradictions_by_fact: HashMap<FactId, Vec<Contradiction>> = HashMap::new();
     if filter.flagged {
-        let ids: Vec<FactId> = found.items.iter().map(|fact| fact.id).collect();
-        for by in facts.list_contradictions(&caller.scope, &ids, at).await? {
-            contradicted.entry(by.fact).or_default().push(by);
+        let ids: Vec<FactId> = page_of_facts.items.iter().map(|fact| fact.id).collect();
+        for contradiction in facts.list_contradictions(&caller.scope, &ids, as_of).await? {
+            contradictions_by_fact
+                .entry(contradiction.fact)
+                .or_default()
+                .push(contradiction);
         }
     }
-    Ok(HttpResponse::Ok().json(Items::from_page(found, |fact| {
-        let by = contradicted.remove(&fact.id).unwrap_or_default();
-        FactView::new_at(fact, at).with_contradictions(by).with_game_time(&days)
+    Ok(HttpResponse::Ok().json(Items::from_page(page_of_facts, |fact| {
+        let contradictions = contradictions_by_fact.remove(&fact.id).unwrap_or_default();
+        FactView::new_at(fact, as_of)
+            .with_contradictions(contradictions)
+            .with_game_time(&days)
     })))
 }
 
 /// Filters are refused: a search that ignores a filter would give wrong results without a warning.
 fn reject_filters(query: &FactsQuery) -> Result<(), Problem> {
-    let given = [
+    let filters = [
         ("subject", query.subject.is_some()),
         ("kind", query.kind.is_some()),
         ("from", query.from.is_some()),
@@ -158,9 +164,9 @@ fn reject_filters(query: &FactsQuery) -> Result<(), Problem> {
         ("flagged", query.flagged.is_some()),
         ("after", query.after.is_some()),
     ];
-    let errors: Vec<_> = given
+    let errors: Vec<_> = filters
         .into_iter()
-        .filter(|(_, given)| *given)
+        .filter(|(_, is_set)| *is_set)
         .map(|(name, _)| crate::errors::FieldError {
             param: name.to_owned(),
             detail: "does not go together with q".to_owned(),
@@ -175,23 +181,23 @@ fn reject_filters(query: &FactsQuery) -> Result<(), Problem> {
 
 /// Loads the fact. 404 also while its world is deleted, or while every NPC that knows the fact is deleted.
 pub async fn find_fact(state: &AppState, caller: &Authorized<Author>, id: FactId) -> Result<Fact, Problem> {
-    let missing = || Problem::not_found("fact");
+    let not_found = || Problem::not_found("fact");
     let ledger = &state.services.ledger;
-    let fact = ledger.facts.load_fact(&caller.scope, id).await?.ok_or_else(missing)?;
+    let fact = ledger.facts.load_fact(&caller.scope, id).await?.ok_or_else(not_found)?;
     let authored = &ledger.authored;
     if authored.load_world(&caller.scope, &fact.world).await?.is_none() {
-        return Err(missing());
+        return Err(not_found());
     }
     for knower in &fact.audience.knowers {
-        let known = match knower {
+        let knower_exists = match knower {
             Knower::Npc(npc) => authored.load_npc(&caller.scope, &fact.world, npc).await?.is_some(),
             Knower::Faction(_) | Knower::World => true,
         };
-        if known {
+        if knower_exists {
             return Ok(fact);
         }
     }
-    Err(missing())
+    Err(not_found())
 }
 
 /// Returns a fact.
@@ -233,12 +239,12 @@ pub async fn fact_history(
 ) -> Result<HttpResponse, Problem> {
     let store = &state.services.ledger.facts;
     let fact = find_fact(&state, &caller, path.0).await?;
-    let own = store.load_history(&caller.scope, path.0).await?;
-    let replaced = store.list_invalidated_by(&caller.scope, path.0).await?;
-    let mut items: Vec<HistoryView> = std::iter::once(HistoryView::creation_entry(&fact))
-        .chain(own.into_iter().map(HistoryView::from))
-        .chain(replaced.iter().map(HistoryView::replacement_entry))
+    let history = store.load_history(&caller.scope, path.0).await?;
+    let replaced_facts = store.list_invalidated_by(&caller.scope, path.0).await?;
+    let mut entries: Vec<HistoryView> = std::iter::once(HistoryView::creation_entry(&fact))
+        .chain(history.into_iter().map(HistoryView::from))
+        .chain(replaced_facts.iter().map(HistoryView::replacement_entry))
         .collect();
-    items.sort_by_key(HistoryView::happened_at);
-    Ok(HttpResponse::Ok().json(Items::only_page(items)))
+    entries.sort_by_key(HistoryView::happened_at);
+    Ok(HttpResponse::Ok().json(Items::only_page(entries)))
 }

@@ -186,8 +186,8 @@ pub async fn list_flags(
         None => None,
         Some(npc) => {
             let npc = npcs::find_npc(&state, &caller, &world.id, npc).await?;
-            let shared = npc.factions.into_iter().map(Knower::Faction).chain([Knower::World]);
-            Some(shared.chain([Knower::Npc(npc.id)]).collect())
+            let shared_knowers = npc.factions.into_iter().map(Knower::Faction).chain([Knower::World]);
+            Some(shared_knowers.chain([Knower::Npc(npc.id)]).collect())
         }
     };
     let filter = FlagFilter {
@@ -196,8 +196,8 @@ pub async fn list_flags(
         decided: query.state.unwrap_or_default() == FlagStateFilter::Decided,
     };
     let facts = &state.services.ledger.facts;
-    let found = facts.list_flags(&caller.scope, &world.id, &filter, &page).await?;
-    Ok(HttpResponse::Ok().json(Items::from_page(found, FlagView::from)))
+    let flags = facts.list_flags(&caller.scope, &world.id, &filter, &page).await?;
+    Ok(HttpResponse::Ok().json(Items::from_page(flags, FlagView::from)))
 }
 
 /// A person's decision about a flag.
@@ -247,15 +247,18 @@ pub async fn decide_flag(
 ) -> Result<HttpResponse, Problem> {
     let (world, fact, flag) = path.0;
     let world = worlds::find_world(&state, &caller, &world).await?;
-    let stored = find_fact(&state, &caller, fact).await?;
-    if stored.world != world.id {
+    let stored_fact = find_fact(&state, &caller, fact).await?;
+    if stored_fact.world != world.id {
         return Err(Problem::not_found("fact"));
     }
     let raw = body.raw.clone();
-    let verdict = body.value.into_verdict(flag, &stored, state.services.clock.now())?;
+    let verdict = body
+        .value
+        .into_verdict(flag, &stored_fact, state.services.clock.now())?;
     let edit = caller.new_edit(&state, "flag.decide", format!("{fact}/{}", flag.as_str()));
     let work = {
-        let (state, scope) = (state.clone(), caller.scope.clone());
+        let state = state.clone();
+        let scope = caller.scope.clone();
         async move {
             let services = &state.services;
             let outcome = remember::decide_flag(services, &scope, (&world.id, fact), &verdict, &edit).await?;
@@ -263,15 +266,15 @@ pub async fn decide_flag(
                 FlagOutcome::Decided(entry) => *entry,
                 FlagOutcome::NotFound => return Err(Problem::not_found("flag")),
                 FlagOutcome::Unsaid => return Err(unsaid_error()),
-                FlagOutcome::Ended { by } => return Err(ended_error(by)),
+                FlagOutcome::Ended { by: replacement } => return Err(ended_error(replacement)),
                 FlagOutcome::VersionMismatch { .. } => {
-                    let busy = StoreError::Unavailable("this fact is written to all the time".to_owned());
-                    return Err(busy.into());
+                    let error = StoreError::Unavailable("this fact is written to all the time".to_owned());
+                    return Err(error.into());
                 }
             };
             // A designer's next search finds the updated fact.
             if let Err(error) = jobs::relay_outbox(services).await {
-                tracing::warn!(%error, "the index will follow later");
+                tracing::warn!(%error, "the index is updated later");
             }
             IdempotentResponse::done(&FlagView::from(entry))
         }

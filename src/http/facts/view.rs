@@ -124,7 +124,8 @@ pub struct ContradictionView {
     id: FactId,
     content: String,
     /// When the contradiction was found.
-    at: DateTime<Utc>,
+    #[serde(rename = "at")]
+    found_at: DateTime<Utc>,
 }
 
 /// The cause of a row.
@@ -194,20 +195,20 @@ impl FactView {
         let is_kept = fact.view.pinned && !fact.is_conclusion();
         let expired_at = fact.expires_at.filter(|end| *end <= now && !is_kept);
         let mut view = Self::from(fact);
-        if let Some(end) = expired_at.filter(|end| view.invalid_at.is_none_or(|at| at > *end)) {
+        if let Some(end) = expired_at.filter(|end| view.invalid_at.is_none_or(|invalid_at| invalid_at > *end)) {
             view.invalid_at = Some(end);
             view.invalid_reason = Some(InvalidReason::Expired);
         }
         view
     }
     /// Adds the contradicting facts.
-    pub fn with_contradictions(mut self, by: Vec<Contradiction>) -> Self {
-        let view = |by: Contradiction| ContradictionView {
-            id: by.statement,
-            content: by.content,
-            at: by.flagged_at,
+    pub fn with_contradictions(mut self, contradictions: Vec<Contradiction>) -> Self {
+        let view = |contradiction: Contradiction| ContradictionView {
+            id: contradiction.statement,
+            content: contradiction.content,
+            found_at: contradiction.flagged_at,
         };
-        self.contradicted_by = by.into_iter().map(view).collect();
+        self.contradicted_by = contradictions.into_iter().map(view).collect();
         self
     }
     /// Adds the time of the game.
@@ -225,8 +226,10 @@ impl FactView {
 #[derive(Debug, Serialize, ToSchema)]
 pub struct HistoryView {
     /// `created`, `invalidated`, `edited`, `merged`, `flagged`, or `replaced` (this fact invalidated another fact).
-    what: &'static str,
-    at: DateTime<Utc>,
+    #[serde(rename = "what")]
+    event: &'static str,
+    #[serde(rename = "at")]
+    happened_at: DateTime<Utc>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<InvalidReason>,
     /// The other fact.
@@ -248,10 +251,10 @@ pub struct HistoryView {
 }
 
 impl HistoryView {
-    fn new(what: &'static str, at: DateTime<Utc>) -> Self {
+    fn new(event: &'static str, happened_at: DateTime<Utc>) -> Self {
         Self {
-            what,
-            at,
+            event,
+            happened_at,
             reason: None,
             fact_id: None,
             cause: None,
@@ -262,18 +265,18 @@ impl HistoryView {
     }
     /// The time of the entry.
     pub fn happened_at(&self) -> DateTime<Utc> {
-        self.at
+        self.happened_at
     }
     /// The creation of the fact. A fact from a dialogue has effect from the moment of its turn, although the job learns
     /// the fact a little later.
     pub fn creation_entry(fact: &Fact) -> Self {
-        let at = match fact.cause {
+        let created_at = match fact.cause {
             Cause::Turn(_) if fact.corrects.is_none() => fact.valid_at,
             _ => fact.id.made_at(),
         };
         Self {
             cause: Some(fact.cause.into()),
-            ..Self::new("created", at)
+            ..Self::new("created", created_at)
         }
     }
     /// The invalidation of another fact by this fact.
@@ -298,18 +301,28 @@ impl From<FactHistoryEntry> for HistoryView {
                 lifted_at: row.lifted_at,
                 ..Self::new("invalidated", row.ended_at)
             },
-            FactHistoryEntry::Edited { edit, at, patch } => Self {
+            FactHistoryEntry::Edited {
+                edit,
+                at: edited_at,
+                patch,
+            } => Self {
                 edit_id: Some(edit),
                 patch: Some(patch),
-                ..Self::new("edited", at)
+                ..Self::new("edited", edited_at)
             },
-            FactHistoryEntry::Merged { from, at } => Self {
-                fact_id: Some(from),
-                ..Self::new("merged", at)
+            FactHistoryEntry::Merged {
+                from: duplicate,
+                at: merged_at,
+            } => Self {
+                fact_id: Some(duplicate),
+                ..Self::new("merged", merged_at)
             },
-            FactHistoryEntry::Flagged { by, at } => Self {
-                fact_id: Some(by),
-                ..Self::new("flagged", at)
+            FactHistoryEntry::Flagged {
+                by: other_fact,
+                at: flagged_at,
+            } => Self {
+                fact_id: Some(other_fact),
+                ..Self::new("flagged", flagged_at)
             },
         }
     }

@@ -48,8 +48,8 @@ pub fn tokens(data: &[u8]) {
     ) else {
         unreachable!("the secret is long enough");
     };
-    let read = authenticator.verify_token(&text).now_or_never();
-    if let Some(Ok(principal)) = read {
+    let verification = authenticator.verify_token(&text).now_or_never();
+    if let Some(Ok(principal)) = verification {
         assert!(principal.expires_at > fixed_now(), "{principal:?}");
     }
 }

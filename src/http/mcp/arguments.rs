@@ -115,12 +115,12 @@ fn scalar_text(parameter: &Parameter, value: &Value) -> Result<Option<String>, S
 fn header_of(parameter: &Parameter, text: &str) -> Option<(HeaderName, HeaderValue)> {
     // A version becomes an entity tag.
     let is_version = parameter.argument == "if_match" && text.bytes().all(|byte| byte.is_ascii_digit());
-    let value = if is_version && !text.is_empty() {
+    let header_text = if is_version && !text.is_empty() {
         format!("\"{text}\"")
     } else {
         text.to_owned()
     };
-    Some((parameter.name.parse().ok()?, value.parse().ok()?))
+    Some((parameter.name.parse().ok()?, header_text.parse().ok()?))
 }
 
 /// The result of a call whose operation answered. A refusal is a result with an error: the agent reads why.
@@ -161,23 +161,26 @@ mod tests {
     #[test]
     fn arguments_go_to_their_places() {
         let arguments = json!({"world": "vale", "npc": "er/gen", "q": "the well & more", "limit": 5, "after": null});
-        let made = request("search_facts", arguments).unwrap();
+        let search_request = request("search_facts", arguments).unwrap();
         assert_eq!(
-            made.uri,
+            search_request.uri,
             "/v1/worlds/vale/npcs/er%2Fgen/facts?q=the%20well%20%26%20more&limit=5"
         );
-        assert!(made.body.is_none() && made.headers.is_empty());
+        assert!(search_request.body.is_none() && search_request.headers.is_empty());
 
         let body = json!({"name": "Well", "content": "It is dry."});
-        let made = request(
+        let put_request = request(
             "put_lore",
             json!({"world": "vale", "lore": "well", "if_match": 3, "body": body}),
         )
         .unwrap();
-        assert_eq!(made.method, actix_http::Method::PUT);
-        assert_eq!(made.headers[0].0, "if-match");
-        assert_eq!(made.headers[0].1, "\"3\"");
-        assert_eq!(serde_json::from_slice::<Value>(&made.body.unwrap()).unwrap(), body);
+        assert_eq!(put_request.method, actix_http::Method::PUT);
+        assert_eq!(put_request.headers[0].0, "if-match");
+        assert_eq!(put_request.headers[0].1, "\"3\"");
+        assert_eq!(
+            serde_json::from_slice::<Value>(&put_request.body.unwrap()).unwrap(),
+            body
+        );
         let any = json!({"world": "vale", "lore": "well", "if_match": "*", "body": {}});
         assert_eq!(request("put_lore", any).unwrap().headers[0].1, "*");
     }

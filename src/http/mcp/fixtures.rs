@@ -112,7 +112,7 @@ impl ServerHandler for FixtureServer {
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
         match read_fixture_resource(&request.uri) {
-            Some(read) => Ok(read?.into()),
+            Some(fixture) => Ok(fixture?.into()),
             None => McpServer.read_resource(request, context).await,
         }
     }
@@ -289,13 +289,15 @@ async fn call_fixture_tool(
                 "mimeType": "application/json", "text": r#"{"test":"data","value":123}"#}}),
         ],
         "test_error_handling" => {
-            let told = text("This tool intentionally returns an error for testing");
-            return Ok(complete_result::<CallToolResult>(json!({"content": [told], "isError": true}))?.into());
+            let message = text("This tool intentionally returns an error for testing");
+            return Ok(complete_result::<CallToolResult>(json!({"content": [message], "isError": true}))?.into());
         }
         "test_tool_with_logging" => vec![text(send_logs(context).await)],
         "test_tool_with_progress" => vec![text(send_progress(context).await)],
         "test_missing_capability" => {
-            let declared = context.client_capabilities().is_some_and(|all| all.sampling.is_some());
+            let declared = context
+                .client_capabilities()
+                .is_some_and(|capabilities| capabilities.sampling.is_some());
             if !declared {
                 let required = ClientCapabilities::builder().enable_sampling().build();
                 return Err(ErrorData::missing_required_client_capability(required));
@@ -316,12 +318,12 @@ async fn call_fixture_tool(
 }
 
 async fn send_logs(context: &RequestContext<RoleServer>) -> &'static str {
-    for told in [
+    for message in [
         "Tool execution started",
         "Tool processing data",
         "Tool execution completed",
     ] {
-        let notice = LoggingMessageNotificationParam::new(LoggingLevel::Info, json!(told));
+        let notice = LoggingMessageNotificationParam::new(LoggingLevel::Info, json!(message));
         // A client that is gone misses nothing.
         let _ = context.peer.notify_logging_message(notice).await;
         tokio::time::sleep(PAUSE).await;
@@ -343,19 +345,19 @@ async fn send_progress(context: &RequestContext<RoleServer>) -> &'static str {
 /// Asks the client in the middle of a call, as revisions before 2026-07-28 do.
 async fn ask_client(call: &CallToolRequestParams, context: &RequestContext<RoleServer>) -> Result<Value, ErrorData> {
     let argument = |name: &str| {
-        let given = call
+        let argument_text = call
             .arguments
             .as_ref()
             .and_then(|arguments| arguments.get(name)?.as_str());
-        given.unwrap_or_default().to_owned()
+        argument_text.unwrap_or_default().to_owned()
     };
-    let failed = |error: rmcp::ServiceError| ErrorData::internal_error(error.to_string(), None);
+    let to_error_data = |error: rmcp::ServiceError| ErrorData::internal_error(error.to_string(), None);
     if call.name == "test_sampling" {
         let request = typed(sampling(&argument("prompt"), 100)["params"].clone())?;
-        let answer = context.peer.create_message(request).await.map_err(failed)?;
+        let answer = context.peer.create_message(request).await.map_err(to_error_data)?;
         let answer = serde_json::to_value(answer).unwrap_or_default();
-        let said = answer["content"]["text"].as_str().unwrap_or_default();
-        return Ok(text(&format!("LLM response: {said}")));
+        let reply_text = answer["content"]["text"].as_str().unwrap_or_default();
+        return Ok(text(&format!("LLM response: {reply_text}")));
     }
     let choices = |names: [&str; 3]| {
         let values = ["value1", "value2", "value3"].into_iter().zip(names);
@@ -395,7 +397,7 @@ async fn ask_client(call: &CallToolRequestParams, context: &RequestContext<RoleS
         .peer
         .create_elicitation(typed(question["params"].clone())?)
         .await;
-    let answer = serde_json::to_value(answer.map_err(failed)?).unwrap_or_default();
+    let answer = serde_json::to_value(answer.map_err(to_error_data)?).unwrap_or_default();
     let action = answer["action"].as_str().unwrap_or_default();
     Ok(text(&format!(
         "Elicitation completed: action={action}, content={}",
@@ -432,38 +434,41 @@ fn answer_in_rounds(
     call: &CallToolRequestParams,
     context: &RequestContext<RoleServer>,
 ) -> Result<CallToolResponse, ErrorData> {
-    let given = |key: &str| accepted(call.input_responses.as_ref(), key);
+    let answer_to = |key: &str| accepted(call.input_responses.as_ref(), key);
     let state = call.request_state.as_deref();
     if let Some(state) = state
-        && ![sealed("1"), sealed("2")].iter().any(|made| made == state)
+        && ![sealed("1"), sealed("2")]
+            .iter()
+            .any(|sealed_state| sealed_state == state)
     {
         return Err(ErrorData::invalid_params("the request state was changed", None));
     }
-    let finished = |told: String| Ok(complete_result::<CallToolResult>(json!({"content": [text(&told)]}))?.into());
+    let finished =
+        |message: String| Ok(complete_result::<CallToolResult>(json!({"content": [text(&message)]}))?.into());
     let roots = || json!({"method": "roots/list", "params": {}});
     let confirmation = || elicitation("Please confirm", &json!({"ok": {"type": "boolean"}}), &["ok"]);
     match &*call.name {
-        "test_input_required_result_elicitation" => match given("user_name") {
+        "test_input_required_result_elicitation" => match answer_to("user_name") {
             Some(answer) => finished(format!(
                 "Hello, {}!",
                 answer["content"]["name"].as_str().unwrap_or("you")
             )),
             None => require(vec![("user_name", name_question("What is your name?"))], None),
         },
-        "test_input_required_result_sampling" => match given("capital_question") {
+        "test_input_required_result_sampling" => match answer_to("capital_question") {
             Some(answer) => finished(answer["content"].to_string()),
             None => require(
                 vec![("capital_question", sampling("What is the capital of France?", 100))],
                 None,
             ),
         },
-        "test_input_required_result_list_roots" => match given("client_roots") {
+        "test_input_required_result_list_roots" => match answer_to("client_roots") {
             Some(answer) => finished(answer["roots"].to_string()),
             None => require(vec![("client_roots", roots())], None),
         },
         "test_input_required_result_multiple_inputs" => {
-            let all = ["user_name", "greeting", "client_roots"];
-            if all.iter().all(|key| given(key).is_some()) {
+            let keys = ["user_name", "greeting", "client_roots"];
+            if keys.iter().all(|key| answer_to(key).is_some()) {
                 return finished("All answers came.".to_owned());
             }
             let questions = vec![
@@ -473,7 +478,7 @@ fn answer_in_rounds(
             ];
             require(questions, Some(sealed("1")))
         }
-        "test_input_required_result_multi_round" => match (given("step1"), given("step2"), state) {
+        "test_input_required_result_multi_round" => match (answer_to("step1"), answer_to("step2"), state) {
             (_, Some(_), Some(_)) => finished("Both steps are done.".to_owned()),
             (Some(_), None, Some(_)) => {
                 let colour = json!({"color": {"type": "string"}});
@@ -496,7 +501,7 @@ fn answer_in_rounds(
             }
             require(questions, Some(sealed("1")))
         }
-        _ => match (given("confirm"), state) {
+        _ => match (answer_to("confirm"), state) {
             (Some(_), Some(_)) => finished("state-ok".to_owned()),
             _ => require(vec![("confirm", confirmation())], Some(sealed("1"))),
         },
@@ -551,11 +556,11 @@ fn fixture_prompts() -> Vec<Prompt> {
 /// Builds a fixture prompt; `None` if no fixture has the name.
 fn get_fixture_prompt(request: &GetPromptRequestParams) -> Option<Result<GetPromptResponse, ErrorData>> {
     let argument = |name: &str| {
-        let given = request
+        let argument_text = request
             .arguments
             .as_ref()
             .and_then(|arguments| arguments.get(name)?.as_str());
-        given.unwrap_or_default().to_owned()
+        argument_text.unwrap_or_default().to_owned()
     };
     let contents = match request.name.as_str() {
         "test_simple_prompt" => vec![text("This is a simple prompt for testing.")],

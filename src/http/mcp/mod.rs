@@ -163,6 +163,6 @@ async fn from_transport(answer: http::Response<BoxBody<Bytes, Infallible>>) -> H
     if is_stream {
         return response.streaming(answer.into_body().into_data_stream());
     }
-    let Ok(whole) = answer.into_body().collect().await;
-    response.body(whole.to_bytes())
+    let Ok(body) = answer.into_body().collect().await;
+    response.body(body.to_bytes())
 }

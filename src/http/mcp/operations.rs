@@ -107,13 +107,13 @@ impl OperationClient {
                 let operations = Rc::clone(&operations);
                 let frame = Rc::clone(&frame);
                 actix_web::rt::spawn(async move {
-                    let answered = tokio::select! {
+                    let outcome = tokio::select! {
                         // As for a connection that the client closes: handlers finish what must be finished.
                         () = answer.closed() => return,
-                        answered = perform(&operations, &frame, request) => answered,
+                        outcome = perform(&operations, &frame, request) => outcome,
                     };
                     // The receiver may be gone; then nobody needs the answer.
-                    let _ = answer.send(answered);
+                    let _ = answer.send(outcome);
                 });
             }
         });
@@ -125,10 +125,15 @@ impl OperationClient {
     /// # Errors
     /// The operation gave no answer that can be read.
     pub async fn call(&self, request: OperationRequest) -> Result<OperationAnswer, Problem> {
-        let (answer, answered) = oneshot::channel();
-        let gone = || Problem::internal_error(&"the worker of a request to /mcp ended");
-        self.calls.send(OperationCall { request, answer }).map_err(|_| gone())?;
-        answered.await.map_err(|_| gone())?
+        let (sender, receiver) = oneshot::channel();
+        let worker_ended = || Problem::internal_error(&"the worker of a request to /mcp ended");
+        self.calls
+            .send(OperationCall {
+                request,
+                answer: sender,
+            })
+            .map_err(|_| worker_ended())?;
+        receiver.await.map_err(|_| worker_ended())?
     }
 }
 
@@ -146,11 +151,11 @@ async fn perform(
     head.uri = call.uri.parse().map_err(|_| Problem::not_found("resource"))?;
     head.peer_addr = frame.peer;
     let headers = &mut head.headers;
-    let named = [
+    let caller_headers = [
         (header::AUTHORIZATION, &frame.authorization),
         (context::REQUEST_ID, &frame.request_id),
     ];
-    for (name, value) in named {
+    for (name, value) in caller_headers {
         if let Some(value) = value {
             headers.insert(name, value.clone());
         }

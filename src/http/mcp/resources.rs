@@ -71,8 +71,8 @@ pub fn templates() -> Vec<ResourceTemplate> {
 /// # Errors
 /// The address belongs to no resource, or the operation refuses.
 pub async fn read_resource(operations: &OperationClient, uri: &str) -> Result<ReadResourceResult, ErrorData> {
-    let unknown = || ErrorData::resource_not_found("there is no such resource", Some(json!({ "uri": uri })));
-    let path = operation_of(uri).ok_or_else(unknown)?;
+    let not_found = || ErrorData::resource_not_found("there is no such resource", Some(json!({ "uri": uri })));
+    let path = operation_of(uri).ok_or_else(not_found)?;
     let answer = operations.call(OperationRequest::get(path)).await;
     let mut answer = answer.map_err(|problem| error_of(&problem))?;
     if !answer.status.is_success() {
@@ -138,18 +138,18 @@ enum Place {
 impl Place {
     fn parse(cursor: &str) -> Option<Self> {
         let mut parts = cursor.split('/');
-        let mut some = || parts.next().filter(|part| !part.is_empty()).map(str::to_owned);
-        Some(match some()?.as_str() {
-            "worlds" => Self::World { after: some() },
+        let mut next_part = || parts.next().filter(|part| !part.is_empty()).map(str::to_owned);
+        Some(match next_part()?.as_str() {
+            "worlds" => Self::World { after: next_part() },
             "npcs" => Self::Npcs {
-                world: some()?,
-                after: some(),
+                world: next_part()?,
+                after: next_part(),
             },
             "lore" => Self::Lore {
-                world: some()?,
-                after: some(),
+                world: next_part()?,
+                after: next_part(),
             },
-            "sessions" => Self::Sessions { after: some() },
+            "sessions" => Self::Sessions { after: next_part() },
             _ => return None,
         })
     }
@@ -196,8 +196,8 @@ impl Place {
     }
 
     /// The place after a page; `None` at the end.
-    fn next(self, items: &[Value], next: Option<String>) -> Option<Self> {
-        match (self, next) {
+    fn next(self, items: &[Value], next_cursor: Option<String>) -> Option<Self> {
+        match (self, next_cursor) {
             // The NPCs of the world come first; `next` is the id of the same world.
             (Self::World { .. }, _) => Some(match items.first().and_then(|world| world["id"].as_str()) {
                 Some(world) => Self::Npcs {
@@ -230,20 +230,20 @@ pub async fn list_resources(
     operations: &OperationClient,
     cursor: Option<&str>,
 ) -> Result<ListResourcesResult, ErrorData> {
-    let first = || Some(Place::World { after: None });
+    let first_place = || Some(Place::World { after: None });
     let mut place = match cursor {
         Some(cursor) => Some(Place::parse(cursor).ok_or_else(|| ErrorData::invalid_params("no such cursor", None))?),
-        None => first(),
+        None => first_place(),
     };
-    let mut found = Vec::new();
+    let mut resources = Vec::new();
     for _ in 0..MAX_STEPS {
-        let Some(here) = place.clone().filter(|_| found.is_empty()) else {
+        let Some(current) = place.clone().filter(|_| resources.is_empty()) else {
             break;
         };
-        let (list, before, behind) = here.list();
+        let (list, prefix, suffix) = current.list();
         let answer = operations.call(OperationRequest::get(list)).await;
         let mut answer = answer.map_err(|problem| error_of(&problem))?;
-        match (answer.status, &here) {
+        match (answer.status, &current) {
             (status, _) if status.is_success() => {}
             // Players see no worlds, but their own sessions.
             (StatusCode::FORBIDDEN, Place::World { .. }) => {
@@ -263,18 +263,18 @@ pub async fn list_resources(
             Value::Array(items) => items,
             _ => Vec::new(),
         };
-        let next = answer.body["next"].as_str().map(str::to_owned);
-        found.extend(items.iter().filter_map(|item| listed_item(item, &before, behind)));
-        place = here.next(&items, next);
+        let next_cursor = answer.body["next"].as_str().map(str::to_owned);
+        resources.extend(items.iter().filter_map(|item| listed_item(item, &prefix, suffix)));
+        place = current.next(&items, next_cursor);
     }
-    let mut listed = ListResourcesResult::with_all_items(found);
+    let mut listed = ListResourcesResult::with_all_items(resources);
     listed.next_cursor = place.map(|place| place.cursor());
     Ok(listed)
 }
 
-fn listed_item(item: &Value, before: &str, behind: &str) -> Option<Resource> {
+fn listed_item(item: &Value, prefix: &str, suffix: &str) -> Option<Resource> {
     let id = item["id"].as_str()?;
-    let resource = Resource::new(format!("{before}{}{behind}", encoded(id)), id).with_mime_type(JSON);
+    let resource = Resource::new(format!("{prefix}{}{suffix}", encoded(id)), id).with_mime_type(JSON);
     Some(match item["name"].as_str() {
         Some(name) => resource.with_title(name),
         None => resource,

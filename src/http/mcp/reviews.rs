@@ -111,21 +111,21 @@ pub fn prompts() -> Vec<Prompt> {
 /// # Errors
 /// There is no such review, or an argument is missing, unknown or no id.
 pub fn build_prompt(name: &str, arguments: &JsonObject) -> Result<GetPromptResult, ErrorData> {
-    let refused = |what: String| ErrorData::invalid_params(what, None);
+    let refusal = |detail: String| ErrorData::invalid_params(detail, None);
     let review = REVIEWS.iter().find(|review| review.name == name);
-    let review = review.ok_or_else(|| refused(format!("there is no prompt {name}")))?;
-    let known = |given: &String| review.arguments.iter().any(|argument| argument.name() == given);
-    if let Some(unknown) = arguments.keys().find(|given| !known(given)) {
-        return Err(refused(format!("{unknown}: unknown argument")));
+    let review = review.ok_or_else(|| refusal(format!("there is no prompt {name}")))?;
+    let is_known = |name: &String| review.arguments.iter().any(|argument| argument.name() == name);
+    if let Some(unknown) = arguments.keys().find(|name| !is_known(name)) {
+        return Err(refusal(format!("{unknown}: unknown argument")));
     }
     let mut text = review.text.trim_end().to_owned();
     for argument in review.arguments {
         let name = argument.name();
-        let given = arguments.get(name).filter(|value| !value.is_null());
-        let value = match given.map(|value| value.as_str().filter(|text| argument.accepts(text))) {
+        let argument_value = arguments.get(name).filter(|value| !value.is_null());
+        let value = match argument_value.map(|value| value.as_str().filter(|text| argument.accepts(text))) {
             Some(Some(id)) => id,
-            Some(None) => return Err(refused(format!("{name}: must be an id"))),
-            None if argument.is_required() => return Err(refused(format!("{name}: is missing"))),
+            Some(None) => return Err(refusal(format!("{name}: must be an id"))),
+            None if argument.is_required() => return Err(refusal(format!("{name}: is missing"))),
             None => "not given",
         };
         text = text.replace(&format!("{{{name}}}"), value);

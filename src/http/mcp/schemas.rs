@@ -115,20 +115,20 @@ fn argument_schema(parameter: &Parameter, documented: &Value) -> Value {
 /// The definitions that a schema refers to, directly or by another schema.
 fn definitions_of(schemas: &[&Value]) -> Map<String, Value> {
     let components = &openapi::document()["components"]["schemas"];
-    let mut found = Map::new();
+    let mut definitions = Map::new();
     let mut names = BTreeSet::new();
     for schema in schemas {
         collect_names(schema, &mut names);
     }
     while let Some(name) = names.pop_first() {
-        if found.contains_key(&name) {
+        if definitions.contains_key(&name) {
             continue;
         }
         let component = &components[&name];
         collect_names(component, &mut names);
-        found.insert(name, adapted(component));
+        definitions.insert(name, adapted(component));
     }
-    found
+    definitions
 }
 
 fn collect_names(schema: &Value, names: &mut BTreeSet<String>) {

@@ -79,7 +79,7 @@ impl ServerHandler for McpServer {
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        find_tool(name).map(|found| found.tool.clone())
+        find_tool(name).map(|operation| operation.tool.clone())
     }
 
     async fn list_tools(
@@ -143,8 +143,8 @@ impl ServerHandler for McpServer {
         request: ReadResourceRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let read = resources::read_resource(&caller_of(&context)?.operations, &request.uri).await?;
-        Ok(read.into())
+        let contents = resources::read_resource(&caller_of(&context)?.operations, &request.uri).await?;
+        Ok(contents.into())
     }
 
     async fn list_prompts(

@@ -213,9 +213,9 @@ mod tests {
         assert_eq!(all_tools().len(), TABLE.len());
         for (row, built) in TABLE.iter().zip(all_tools()) {
             assert_eq!(row.0, built.tool.name);
-            let found = find_tool(row.0).unwrap();
-            assert_eq!(found.tool.name, built.tool.name, "the name is taken twice");
-            assert!(!found.roles.is_empty(), "{}", row.0);
+            let operation = find_tool(row.0).unwrap();
+            assert_eq!(operation.tool.name, built.tool.name, "the name is taken twice");
+            assert!(!operation.roles.is_empty(), "{}", row.0);
         }
     }
 

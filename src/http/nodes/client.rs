@@ -87,14 +87,14 @@ impl NodeClient {
         })
     }
 
-    /// Builds a request to another node, with a forward token for `who`. The path begins with a slash and includes the
-    /// query. The body may be empty.
+    /// Builds a request to another node, with a forward token for `principal`. The path begins with a slash and
+    /// includes the query. The body may be empty.
     pub(super) async fn signed_request(
         &self,
         node: NodeId,
         method: Method,
         path: &str,
-        who: Option<&Principal>,
+        principal: Option<&Principal>,
         body: Bytes,
     ) -> Result<reqwest::RequestBuilder, Problem> {
         let url = if node == self.neighbours.own_id() {
@@ -114,10 +114,10 @@ impl NodeClient {
             to: node,
             request: format!("{method} {path}"),
             body: body_hash(&body),
-            who: who.cloned(),
+            principal: principal.cloned(),
         };
-        let signed = self.keys.sign_token(&hop, self.clock.now())?;
-        let request = self.client.request(method, url).header(FORWARD_TOKEN_HEADER, signed);
+        let token = self.keys.sign_token(&hop, self.clock.now())?;
+        let request = self.client.request(method, url).header(FORWARD_TOKEN_HEADER, token);
         Ok(if body.is_empty() { request } else { request.body(body) })
     }
 
@@ -136,16 +136,16 @@ impl NodeClient {
         node: NodeId,
         request: reqwest::RequestBuilder,
     ) -> Result<Response, NodeSendError> {
-        let own = node == self.neighbours.own_id();
+        let is_own = node == self.neighbours.own_id();
         let answer = tokio::select! {
             answer = request.send() => answer,
-            () = self.neighbours.wait_until_dead(node), if !own => {
-                tracing::info!(owner = %node, "a node died while it was asked");
+            () = self.neighbours.wait_until_dead(node), if !is_own => {
+                tracing::info!(owner = %node, "a node died during a request");
                 return Err(NodeSendError::MaybeSent(Problem::wrong_node()));
             }
         };
         answer.map_err(|error| {
-            tracing::info!(owner = %node, %error, "a node could not be asked");
+            tracing::info!(owner = %node, %error, "a request to a node failed");
             if error.is_connect() {
                 NodeSendError::NotSent(Problem::wrong_node())
             } else {

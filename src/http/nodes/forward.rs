@@ -83,36 +83,38 @@ pub async fn forward_if_remote<B: MessageBody>(response: &ServiceResponse<B>, id
     if super::forward_token(request).ok()?.is_some() {
         return None;
     }
-    let who = request.extensions().get::<Principal>().cloned()?;
+    let principal = request.extensions().get::<Principal>().cloned()?;
     let dialogue = dialogue_of(request);
     let mut target = match &problem.owner {
         Some(owner) => **owner,
         None => nodes.random_other_node(nodes.neighbours.own_id()).await?,
     };
-    let began = state.services.clock.monotonic_now();
+    let started_at = state.services.clock.monotonic_now();
     loop {
-        let sent = nodes.forward_once(target, request, id, &who).await;
-        let outcome = match &sent {
+        let attempt = nodes.forward_once(target, request, id, &principal).await;
+        let outcome = match &attempt {
             ForwardOutcome::Answered(_) => "answered",
             ForwardOutcome::NotHandled(..) => "refused",
             ForwardOutcome::Unknown(_) => "unreachable",
         };
         state.metrics.forwarded.with_label_values(&["request", outcome]).inc();
-        let (failed, named) = match sent {
+        let (response, named_owner) = match attempt {
             ForwardOutcome::Answered(answer) => return Some(answer),
-            ForwardOutcome::NotHandled(answer, named) => (answer, named),
+            ForwardOutcome::NotHandled(answer, named_owner) => (answer, named_owner),
             ForwardOutcome::Unknown(problem) if is_repeatable(request) => (problem.to_response(Some(id)), None),
             ForwardOutcome::Unknown(problem) => {
-                nodes.forget_owner(&who, dialogue).await;
+                nodes.forget_owner(&principal, dialogue).await;
                 return Some(problem.to_response(Some(id)));
             }
         };
         let now = state.services.clock.monotonic_now();
-        if now.saturating_duration_since(began) >= HANDOVER_TIMEOUT {
-            nodes.forget_owner(&who, dialogue).await;
-            return Some(failed);
+        if now.saturating_duration_since(started_at) >= HANDOVER_TIMEOUT {
+            nodes.forget_owner(&principal, dialogue).await;
+            return Some(response);
         }
-        target = nodes.next_target(target, named, state, &who, dialogue).await;
+        target = nodes
+            .next_target(target, named_owner, state, &principal, dialogue)
+            .await;
         tokio::time::sleep(FORWARD_RETRY_DELAY).await;
     }
 }
@@ -143,8 +145,14 @@ pub fn add_owner_header(request: &HttpRequest, problem: &Problem, response: &mut
 }
 
 impl NodeClient {
-    async fn forward_once(&self, owner: NodeId, request: &HttpRequest, id: &str, who: &Principal) -> ForwardOutcome {
-        match self.send_to_owner(owner, request, id, who).await {
+    async fn forward_once(
+        &self,
+        owner: NodeId,
+        request: &HttpRequest,
+        id: &str,
+        principal: &Principal,
+    ) -> ForwardOutcome {
+        match self.send_to_owner(owner, request, id, principal).await {
             Ok(answer) if answer.status() == StatusCode::SERVICE_UNAVAILABLE.as_u16() => {
                 classify_unavailable(answer).await
             }
@@ -161,25 +169,25 @@ impl NodeClient {
         owner: NodeId,
         request: &HttpRequest,
         id: &str,
-        who: &Principal,
+        principal: &Principal,
     ) -> Result<Response, NodeSendError> {
         let method = Method::from_bytes(request.method().as_str().as_bytes())
             .map_err(|error| NodeSendError::NotSent(Problem::internal_error(&error)))?;
         let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
         let body = request.extensions().get().map(|RawBody(body)| body.clone());
-        let sent = self
-            .signed_request(owner, method, path, Some(who), body.unwrap_or_default())
+        let forwarded = self
+            .signed_request(owner, method, path, Some(principal), body.unwrap_or_default())
             .await;
-        let mut sent = sent.map_err(NodeSendError::NotSent)?;
+        let mut forwarded = forwarded.map_err(NodeSendError::NotSent)?;
         for name in FORWARDED_HEADERS.split(' ') {
             if let Some(value) = request.headers().get(name) {
-                sent = sent.header(name, value.as_bytes());
+                forwarded = forwarded.header(name, value.as_bytes());
             }
         }
         if !request.headers().contains_key("x-request-id") {
-            sent = sent.header("x-request-id", id);
+            forwarded = forwarded.header("x-request-id", id);
         }
-        self.try_send_request(owner, sent).await
+        self.try_send_request(owner, forwarded).await
     }
 
     /// Streams a node's answer to the client as the answer arrives.
@@ -195,18 +203,18 @@ impl NodeClient {
         }
         let neighbours = self.neighbours.clone();
         // A body that ends early would look complete, so the stream fails with an error instead.
-        let died = futures_util::stream::once(async move {
+        let death = futures_util::stream::once(async move {
             if owner == neighbours.own_id() {
                 std::future::pending::<()>().await;
             }
             neighbours.wait_until_dead(owner).await;
             Err(std::io::Error::other("the node that answered died"))
         });
-        let mut died = Box::pin(died);
+        let mut death = Box::pin(death);
         let mut body = Box::pin(answer.bytes_stream().map_err(std::io::Error::other));
         Ok(response.streaming(futures_util::stream::poll_fn(move |cx| {
             match body.poll_next_unpin(cx) {
-                std::task::Poll::Pending => died.poll_next_unpin(cx),
+                std::task::Poll::Pending => death.poll_next_unpin(cx),
                 std::task::Poll::Ready(part) => std::task::Poll::Ready(part),
             }
         })))
@@ -217,45 +225,47 @@ impl NodeClient {
     /// refusal comes next.
     async fn next_target(
         &self,
-        last: NodeId,
-        named: Option<NodeId>,
+        last_target: NodeId,
+        named_owner: Option<NodeId>,
         state: &AppState,
-        who: &Principal,
+        principal: &Principal,
         dialogue: Option<DialogueId>,
     ) -> NodeId {
-        let own = self.neighbours.own_id();
-        if last != own && !state.sessions.is_draining() {
-            self.forget_owner(who, dialogue).await;
-            return own;
+        let own_id = self.neighbours.own_id();
+        if last_target != own_id && !state.sessions.is_draining() {
+            self.forget_owner(principal, dialogue).await;
+            return own_id;
         }
-        if let Some(named) = named.filter(|named| *named != own && *named != last) {
-            return named;
+        if let Some(named_owner) =
+            named_owner.filter(|named_owner| *named_owner != own_id && *named_owner != last_target)
+        {
+            return named_owner;
         }
         if let (Some(owners), Some(dialogue)) = (&self.owners, dialogue)
-            && let Ok(Some(owner)) = owners.load_owner(&who.scope(), dialogue).await
-            && owner != own
-            && owner != last
+            && let Ok(Some(owner)) = owners.load_owner(&principal.scope(), dialogue).await
+            && owner != own_id
+            && owner != last_target
         {
             return owner;
         }
         if state.sessions.is_draining() {
             // The last target stops too, or has died. No other node corrects the cached owner.
-            self.forget_owner(who, dialogue).await;
-            return self.random_other_node(last).await.unwrap_or(last);
+            self.forget_owner(principal, dialogue).await;
+            return self.random_other_node(last_target).await.unwrap_or(last_target);
         }
-        own
+        own_id
     }
 
-    async fn random_other_node(&self, last: NodeId) -> Option<NodeId> {
-        let mut others = self.neighbours.refresh_others().await.ok()?;
-        others.retain(|node| node.id != last);
-        let at = rand::random_range(0..others.len().max(1));
-        others.get(at).map(|node| node.id)
+    async fn random_other_node(&self, last_target: NodeId) -> Option<NodeId> {
+        let mut neighbours = self.neighbours.refresh_others().await.ok()?;
+        neighbours.retain(|node| node.id != last_target);
+        let index = rand::random_range(0..neighbours.len().max(1));
+        neighbours.get(index).map(|node| node.id)
     }
 
-    async fn forget_owner(&self, who: &Principal, dialogue: Option<DialogueId>) {
+    async fn forget_owner(&self, principal: &Principal, dialogue: Option<DialogueId>) {
         if let Some(dialogue) = dialogue {
-            self.forget_owner_of(&who.scope(), dialogue).await;
+            self.forget_owner_of(&principal.scope(), dialogue).await;
         }
     }
 
@@ -264,7 +274,7 @@ impl NodeClient {
         if let Some(owners) = &self.owners
             && let Err(error) = owners.forget_owner(scope, dialogue).await
         {
-            tracing::debug!(%error, "an owner could not be forgotten");
+            tracing::debug!(%error, "a cached owner could not be removed");
         }
     }
 }
@@ -272,8 +282,8 @@ impl NodeClient {
 /// Reads a 503. "Not the owner" and "stopping" are no final answers: another node will answer.
 async fn classify_unavailable(answer: Response) -> ForwardOutcome {
     let wait = answer.headers().get("retry-after").cloned();
-    let named = answer.headers().get(OWNER_HEADER.as_str());
-    let named = named.and_then(|owner| owner.to_str().ok()?.parse().ok());
+    let owner = answer.headers().get(OWNER_HEADER.as_str());
+    let owner = owner.and_then(|owner| owner.to_str().ok()?.parse().ok());
     let Ok(body) = answer.bytes().await else {
         return ForwardOutcome::Unknown(Problem::wrong_node());
     };
@@ -286,7 +296,7 @@ async fn classify_unavailable(answer: Response) -> ForwardOutcome {
     let response = response.body(body);
     match code.as_deref() {
         Ok(code) if [Code::Draining.as_str(), Code::WrongNode.as_str()].contains(&code) => {
-            ForwardOutcome::NotHandled(response, named)
+            ForwardOutcome::NotHandled(response, owner)
         }
         _ => ForwardOutcome::Answered(response),
     }

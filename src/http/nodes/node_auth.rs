@@ -74,6 +74,6 @@ pub fn check_body_hash(request: &HttpRequest, body: &[u8]) -> Result<(), Problem
     }
 }
 
-fn invalid_token_error(why: &str) -> Problem {
-    Problem::new(Code::Unauthenticated, format!("the hop is not valid: {why}"))
+fn invalid_token_error(reason: &str) -> Problem {
+    Problem::new(Code::Unauthenticated, format!("the hop is not valid: {reason}"))
 }

@@ -30,7 +30,8 @@ pub struct ForwardToken {
     /// SHA-256 of the body, in hexadecimal digits.
     pub body: String,
     /// The caller. The first node verified the caller and counted the request for the tenant. `None`: the node itself.
-    pub who: Option<Principal>,
+    #[serde(rename = "who")]
+    pub principal: Option<Principal>,
 }
 
 impl ForwardToken {
@@ -66,7 +67,7 @@ pub(super) struct NodeKeys {
     verify_own: DecodingKey,
     rules: Validation,
     /// Ids of used tokens. Only nodes can add entries.
-    seen: Cache<String, ()>,
+    used_ids: Cache<String, ()>,
 }
 
 impl NodeKeys {
@@ -76,10 +77,10 @@ impl NodeKeys {
         rules.set_required_spec_claims(&["exp", "aud"]);
         // `verify_token` checks the expiry by the clock passed in.
         rules.validate_exp = false;
-        let own: [u8; 32] = rand::random();
+        let own_secret: [u8; 32] = rand::random();
         Self {
-            sign_own: EncodingKey::from_secret(&own),
-            verify_own: DecodingKey::from_secret(&own),
+            sign_own: EncodingKey::from_secret(&own_secret),
+            verify_own: DecodingKey::from_secret(&own_secret),
             sign: EncodingKey::from_secret(secret),
             verify: [secret]
                 .into_iter()
@@ -87,7 +88,7 @@ impl NodeKeys {
                 .map(DecodingKey::from_secret)
                 .collect(),
             rules,
-            seen: Cache::builder().time_to_live(REPLAY_WINDOW).build(),
+            used_ids: Cache::builder().time_to_live(REPLAY_WINDOW).build(),
         }
     }
 
@@ -105,19 +106,20 @@ impl NodeKeys {
     }
 
     pub(super) fn verify_token(&self, text: &str, now: DateTime<Utc>) -> Result<ForwardClaims, &'static str> {
-        let read = |key| jsonwebtoken::decode::<ForwardClaims>(text, key, &self.rules).ok();
+        let decode = |key| jsonwebtoken::decode::<ForwardClaims>(text, key, &self.rules).ok();
         let by_another = |hop: &ForwardToken| !hop.is_to_itself();
-        let claims = match read(&self.verify_own) {
-            Some(own) => own.claims,
+        let claims = match decode(&self.verify_own) {
+            Some(token) => token.claims,
             None => self
                 .verify
                 .iter()
-                .find_map(read)
-                .map(|read| read.claims)
+                .find_map(decode)
+                .map(|token| token.claims)
                 .filter(|claims| by_another(&claims.hop))
                 .ok_or("it is not signed by a node")?,
         };
-        let (now, lives) = (now.timestamp(), claims.exp.saturating_sub(claims.iat));
+        let now = now.timestamp();
+        let lives = claims.exp.saturating_sub(claims.iat);
         if claims.exp <= now || claims.iat > now + TOKEN_TTL_S || lives > TOKEN_TTL_S {
             return Err("it has expired");
         }
@@ -126,7 +128,7 @@ impl NodeKeys {
 
     /// True if the token is new; marks the token as used.
     pub(super) fn is_first_use(&self, claims: &ForwardClaims) -> bool {
-        self.seen.entry_by_ref(&claims.jti).or_insert(()).is_fresh()
+        self.used_ids.entry_by_ref(&claims.jti).or_insert(()).is_fresh()
     }
 }
 
@@ -158,7 +160,7 @@ mod tests {
             to: NodeId::from_u128(2),
             request: "POST /v1/sessions/ses_1/turns".to_owned(),
             body: body_hash(b"{}"),
-            who: None,
+            principal: None,
         };
         let signed = keys.sign_token(&hop, now).unwrap();
         let claims = keys.verify_token(&signed, now).unwrap();
@@ -180,8 +182,8 @@ mod tests {
                 .is_err()
         );
         let mut forged = signed.into_bytes();
-        let at = forged.len() / 2;
-        forged[at] = if forged[at] == b'A' { b'B' } else { b'A' };
+        let middle = forged.len() / 2;
+        forged[middle] = if forged[middle] == b'A' { b'B' } else { b'A' };
         assert!(keys.verify_token(std::str::from_utf8(&forged).unwrap(), now).is_err());
     }
 
@@ -189,16 +191,20 @@ mod tests {
     fn own_forward_token_cannot_be_forged_by_another_node() {
         let now = DateTime::from_timestamp(1_800_000_000, 0).unwrap();
         let secret = b"a secret that all of the nodes know";
-        let (keys, others) = (NodeKeys::new(secret, None), NodeKeys::new(secret, None));
+        let keys = NodeKeys::new(secret, None);
+        let other_keys = NodeKeys::new(secret, None);
         let hop = ForwardToken {
             from: NodeId::from_u128(1),
             to: NodeId::from_u128(1),
             request: "GET /v1/worlds".to_owned(),
             body: body_hash(b""),
-            who: None,
+            principal: None,
         };
         assert!(keys.verify_token(&keys.sign_token(&hop, now).unwrap(), now).is_ok());
-        assert!(keys.verify_token(&others.sign_token(&hop, now).unwrap(), now).is_err());
+        assert!(
+            keys.verify_token(&other_keys.sign_token(&hop, now).unwrap(), now)
+                .is_err()
+        );
         // A signature with the shared secret is not accepted either.
         let shared = NodeKeys {
             sign_own: EncodingKey::from_secret(secret),
@@ -210,26 +216,25 @@ mod tests {
     #[test]
     fn cluster_secret_is_rotated_node_by_node() {
         let now = DateTime::from_timestamp(1_800_000_000, 0).unwrap();
-        let (first, second) = (
-            b"the secret that all of the nodes had",
-            b"the secret that all nodes are given",
-        );
+        let first = b"the secret that all of the nodes had";
+        let second = b"the secret that all nodes are given";
         let hop = ForwardToken {
             from: NodeId::from_u128(1),
             to: NodeId::from_u128(2),
             request: "GET /v1/worlds".to_owned(),
             body: body_hash(b""),
-            who: None,
+            principal: None,
         };
         let believes =
             |other: &NodeKeys, keys: &NodeKeys| other.verify_token(&keys.sign_token(&hop, now).unwrap(), now).is_ok();
-        let (old, new) = (NodeKeys::new(first, None), NodeKeys::new(second, None));
+        let old_keys = NodeKeys::new(first, None);
+        let new_keys = NodeKeys::new(second, None);
         // All nodes know the new secret before a node signs with the new secret.
-        let told = NodeKeys::new(first, Some(second));
+        let prepared = NodeKeys::new(first, Some(second));
         let changed = NodeKeys::new(second, Some(first));
-        assert!(believes(&told, &old) && believes(&old, &told));
-        assert!(believes(&changed, &told) && believes(&told, &changed));
-        assert!(believes(&changed, &new) && believes(&new, &changed));
-        assert!(!believes(&new, &old) && !believes(&old, &changed));
+        assert!(believes(&prepared, &old_keys) && believes(&old_keys, &prepared));
+        assert!(believes(&changed, &prepared) && believes(&prepared, &changed));
+        assert!(believes(&changed, &new_keys) && believes(&new_keys, &changed));
+        assert!(!believes(&new_keys, &old_keys) && !believes(&old_keys, &changed));
     }
 }

@@ -46,18 +46,18 @@ pub fn configure_internal_routes(cfg: &mut web::ServiceConfig) {
 #[async_trait]
 impl Peers for NodeClient {
     async fn notify_peers(&self, notice: &Notice) -> StoreResult<()> {
-        let others = self.neighbours.refresh_others().await?;
-        let told = others.iter().map(|node| async {
-            let told = tokio::time::timeout(NODE_REQUEST_TIMEOUT, self.notify_node(node.id, notice)).await;
-            match told {
+        let neighbours = self.neighbours.refresh_others().await?;
+        let notifications = neighbours.iter().map(|node| async {
+            let result = tokio::time::timeout(NODE_REQUEST_TIMEOUT, self.notify_node(node.id, notice)).await;
+            match result {
                 Ok(Ok(())) => Ok(()),
-                Ok(Err(problem)) => Err(format!("node {} could not be told: {problem}", node.id)),
+                Ok(Err(problem)) => Err(format!("node {} could not be notified: {problem}", node.id)),
                 Err(_elapsed) => Err(format!("node {} does not answer in time", node.id)),
             }
         });
-        match join_all(told).await.into_iter().find_map(Result::err) {
+        match join_all(notifications).await.into_iter().find_map(Result::err) {
             None => Ok(()),
-            Some(why) => Err(StoreError::Unavailable(why)),
+            Some(cause) => Err(StoreError::Unavailable(cause)),
         }
     }
 }
@@ -133,7 +133,7 @@ pub async fn redeem_any_ticket(state: &AppState, ticket: &str) -> Result<Princip
 /// Requires a forward token for a node's own request; rejects all other callers.
 fn require_node_caller(request: &HttpRequest) -> Result<(), Problem> {
     match super::forward_token(request)? {
-        Some(hop) if hop.who.is_none() => Ok(()),
+        Some(hop) if hop.principal.is_none() => Ok(()),
         Some(_) => Err(Problem::new(Code::Forbidden, "this is for nodes only")),
         None => Err(Problem::new(Code::NotFound, "there is nothing here")),
     }

@@ -31,7 +31,7 @@ const REQUIRED_SUCCESSES: u32 = 5;
 #[derive(Debug, thiserror::Error)]
 pub enum OwnUrlError {
     /// Permanent: another server has this URL.
-    #[error("somebody else is there, who answers {0}")]
+    #[error("another server answers there: {0}")]
     OtherServer(StatusCode),
     /// Perhaps temporary.
     #[error("{0}")]
@@ -51,17 +51,19 @@ impl NodeClient {
     /// # Errors
     /// Another server answers, or no server did for ten seconds.
     pub async fn verify_own_url(&self) -> Result<(), OwnUrlError> {
-        let began = self.clock.monotonic_now();
+        let started_at = self.clock.monotonic_now();
         let mut in_a_row = 0;
         while in_a_row < REQUIRED_SUCCESSES {
             match self.request_itself().await {
                 Ok(()) => in_a_row += 1,
-                Err(why @ OwnUrlError::OtherServer(_)) => return Err(why),
-                Err(why) if self.clock.monotonic_now().saturating_duration_since(began) >= SELF_CHECK_TIMEOUT => {
-                    return Err(why);
+                Err(error @ OwnUrlError::OtherServer(_)) => return Err(error),
+                Err(error)
+                    if self.clock.monotonic_now().saturating_duration_since(started_at) >= SELF_CHECK_TIMEOUT =>
+                {
+                    return Err(error);
                 }
-                Err(why) => {
-                    tracing::info!(url = %self.own_url, %why, "this node is not reached at node.url yet");
+                Err(error) => {
+                    tracing::info!(url = %self.own_url, why = %error, "this node is not yet reachable at node.url");
                     in_a_row = 0;
                     sleep(ATTEMPT_PAUSE).await;
                 }
@@ -71,25 +73,25 @@ impl NodeClient {
     }
 
     async fn request_itself(&self) -> Result<(), OwnUrlError> {
-        let own = self.neighbours.own_id();
-        let question = self
-            .signed_request(own, Method::GET, SELF_CHECK_PATH, None, Bytes::new())
+        let own_id = self.neighbours.own_id();
+        let request = self
+            .signed_request(own_id, Method::GET, SELF_CHECK_PATH, None, Bytes::new())
             .await;
-        let question = question.map_err(|problem| OwnUrlError::Unreachable(problem.to_string()))?;
-        let question = question.header(header::CONNECTION, "close");
-        let asked = timeout(ATTEMPT_TIMEOUT, async {
-            let answer = question.send().await?;
+        let request = request.map_err(|problem| OwnUrlError::Unreachable(problem.to_string()))?;
+        let request = request.header(header::CONNECTION, "close");
+        let exchange = timeout(ATTEMPT_TIMEOUT, async {
+            let answer = request.send().await?;
             Ok::<_, reqwest::Error>((answer.status(), answer.text().await?))
         });
-        let nobody = match asked.await {
-            Ok(Ok((StatusCode::OK, id))) if id == own.to_string() => return Ok(()),
-            Ok(Ok((status, _))) if status.is_server_error() => format!("what is there answers {status}"),
+        let cause = match exchange.await {
+            Ok(Ok((StatusCode::OK, id))) if id == own_id.to_string() => return Ok(()),
+            Ok(Ok((status, _))) if status.is_server_error() => format!("the server there answers {status}"),
             Ok(Ok((status, _))) => return Err(OwnUrlError::OtherServer(status)),
             Ok(Err(error)) if error.is_connect() => "no connection can be opened".to_owned(),
-            Ok(Err(_)) => "what is there does not speak HTTP".to_owned(),
+            Ok(Err(_)) => "the server there does not speak HTTP".to_owned(),
             Err(_elapsed) => format!("there is no answer within {} s", ATTEMPT_TIMEOUT.as_secs()),
         };
-        Err(OwnUrlError::Unreachable(nobody))
+        Err(OwnUrlError::Unreachable(cause))
     }
 }
 

@@ -61,21 +61,21 @@ pub struct Tunnels {
 }
 
 impl NodeClient {
-    /// Opens a socket at another node as `who`. `path` begins with a slash and includes the query. `hear` gets each message
-    /// from the node. `ended` runs unless this side dropped the tunnel first.
+    /// Opens a socket at another node as `principal`. `path` begins with a slash and includes the query. `on_message`
+    /// gets each message from the node. `on_end` runs unless this side dropped the tunnel first.
     ///
     /// # Errors
     /// The node cannot be reached, or refuses.
     pub async fn open_tunnel(
         &self,
         node: NodeId,
-        who: &Principal,
+        principal: &Principal,
         path: &str,
-        mut hear: impl FnMut(&str) + 'static,
-        ended: impl FnOnce(TunnelEnd) + 'static,
+        mut on_message: impl FnMut(&str) + 'static,
+        on_end: impl FnOnce(TunnelEnd) + 'static,
     ) -> Result<Tunnel, Problem> {
         let request = self
-            .signed_request(node, Method::GET, path, Some(who), Bytes::new())
+            .signed_request(node, Method::GET, path, Some(principal), Bytes::new())
             .await?
             .header(header::CONNECTION, "Upgrade")
             .header(header::UPGRADE, "websocket")
@@ -94,11 +94,11 @@ impl NodeClient {
             Problem::wrong_node()
         })?;
         let mut socket = WebSocketStream::from_raw_socket(upgraded, Role::Client, None).await;
-        let (out, mut waiting) = mpsc::channel::<String>(MAX_TUNNEL_QUEUE);
+        let (outbound, mut waiting) = mpsc::channel::<String>(MAX_TUNNEL_QUEUE);
         let neighbours = self.neighbours.clone();
         actix_web::rt::spawn(async move {
-            let gone = neighbours.wait_until_dead(node);
-            tokio::pin!(gone);
+            let peer_death = neighbours.wait_until_dead(node);
+            tokio::pin!(peer_death);
             let end = loop {
                 tokio::select! {
                     text = waiting.recv() => {
@@ -112,7 +112,7 @@ impl NodeClient {
                         }
                     }
                     message = socket.next() => match message {
-                        Some(Ok(Message::Text(text))) => hear(text.as_str()),
+                        Some(Ok(Message::Text(text))) => on_message(text.as_str()),
                         Some(Ok(Message::Close(frame))) => {
                             let code = frame.map_or(0, |frame| u16::from(frame.code));
                             break match code {
@@ -124,13 +124,13 @@ impl NodeClient {
                         Some(Ok(_)) => {}
                         Some(Err(_)) | None => break TunnelEnd::Lost,
                     },
-                    () = &mut gone => break TunnelEnd::Lost,
+                    () = &mut peer_death => break TunnelEnd::Lost,
                 }
             };
             drop(waiting);
-            ended(end);
+            on_end(end);
         });
-        Ok(Tunnel(out))
+        Ok(Tunnel(outbound))
     }
 }
 

@@ -149,13 +149,13 @@ pub async fn adopt_npc(
     } = body.value;
     worlds::find_world(&state, &caller, &world).await?;
     let target = npcs::find_npc(&state, &caller, &world, &npc).await?;
-    let missing = || Problem::not_found("NPC").with_param("npc_id");
+    let not_found = || Problem::not_found("NPC").with_param("npc_id");
     if !caller.principal.can_access_world(&world_id) {
-        return Err(missing());
+        return Err(not_found());
     }
     let authored = &state.services.ledger.authored;
     let source = authored.load_npc(&caller.scope, &world_id, &npc_id).await?;
-    let source = source.ok_or_else(missing)?;
+    let source = source.ok_or_else(not_found)?;
     if (&source.world, &source.id) == (&target.world, &target.id) {
         return Err(Problem::invalid_field("npc_id", "is the NPC that takes the memory in"));
     }
@@ -197,25 +197,26 @@ enum SessionOutcome {
 impl Adoption {
     async fn run(&self) -> Result<AdoptionView, Problem> {
         let mut view = AdoptionView::default();
-        let mut left = MAX_ADOPTED_TURNS;
+        let mut remaining_turns = MAX_ADOPTED_TURNS;
         let object = format!("{}/{}", self.target.world, self.target.id);
         let edit = self.caller.new_edit(&self.state, "npc.adopt", object);
         let audit = &self.state.services.ledger.audit;
         audit.append_audit_row(&self.caller.scope, &edit).await?;
         for dialogue in self.source_sessions().await? {
             let source = dialogue.id;
-            match self.adopt_session(dialogue, left).await? {
+            match self.adopt_session(dialogue, remaining_turns).await? {
                 SessionOutcome::Empty => {}
                 SessionOutcome::NotAdopted(reason) => view.not_adopted.push(NotAdoptedView {
                     source_session_id: source,
                     reason,
                 }),
                 SessionOutcome::Adopted(session) => {
-                    left = left.saturating_sub(usize::try_from(session.stored_turns).unwrap_or(usize::MAX));
+                    remaining_turns =
+                        remaining_turns.saturating_sub(usize::try_from(session.stored_turns).unwrap_or(usize::MAX));
                     view.sessions.push(session);
                 }
             }
-            if left == 0 {
+            if remaining_turns == 0 {
                 return Ok(view);
             }
         }
@@ -251,8 +252,8 @@ impl Adoption {
         }
         let dialogues = &self.state.services.ledger.dialogues;
         let scope = &self.caller.scope;
-        let said = dialogues.load_turns(scope, source.id, 1, source.head_turn).await?;
-        if said
+        let source_turns = dialogues.load_turns(scope, source.id, 1, source.head_turn).await?;
+        if source_turns
             .iter()
             .any(|turn| is_too_long_to_import(&turn.player_text, &turn.reply_text))
         {
@@ -268,22 +269,26 @@ impl Adoption {
         // A request of the chat program for the adopted session waits meanwhile.
         let mut thread = self.state.threads.lock(&key).await;
         let adopted = self.find_or_make_session(&source, &key).await?;
-        let known = dialogues.load_turns(scope, adopted.id, 1, adopted.head_turn).await?;
-        if !said.iter().zip(&known).all(|(said, known)| is_same_turn(said, known)) {
+        let adopted_turns = dialogues.load_turns(scope, adopted.id, 1, adopted.head_turn).await?;
+        if !source_turns
+            .iter()
+            .zip(&adopted_turns)
+            .all(|(source_turn, adopted_turn)| is_same_turn(source_turn, adopted_turn))
+        {
             return Ok(SessionOutcome::NotAdopted(NotAdoptedReason::Differs));
         }
-        let missing: Vec<&Turn> = said.iter().skip(known.len()).take(limit).collect();
-        if !missing.is_empty() && adopted.status == DialogueStatus::Closed {
+        let new_turns: Vec<&Turn> = source_turns.iter().skip(adopted_turns.len()).take(limit).collect();
+        if !new_turns.is_empty() && adopted.status == DialogueStatus::Closed {
             return Ok(SessionOutcome::NotAdopted(NotAdoptedReason::Closed));
         }
-        self.store_turns(&adopted, &missing, &mut thread).await?;
+        self.store_turns(&adopted, &new_turns, &mut thread).await?;
         let jobs = &self.state.services.ledger.jobs;
         let learning = jobs.load_learning_progress(scope, adopted.id).await?;
         Ok(SessionOutcome::Adopted(AdoptedSessionView {
             source_session_id: source.id,
             session_id: adopted.id,
             player_id: player,
-            stored_turns: u32::try_from(missing.len()).unwrap_or(u32::MAX),
+            stored_turns: u32::try_from(new_turns.len()).unwrap_or(u32::MAX),
             learning: learning.unwrap_or_default(),
         }))
     }
@@ -292,21 +297,21 @@ impl Adoption {
     async fn find_or_make_session(&self, source: &Dialogue, key: &ThreadKey) -> Result<Dialogue, Problem> {
         let id = adopted_session_id(source.id, &self.target);
         let dialogues = &self.state.services.ledger.dialogues;
-        if let Some(known) = dialogues.load_dialogue(&self.caller.scope, id).await? {
-            return Ok(known);
+        if let Some(existing) = dialogues.load_dialogue(&self.caller.scope, id).await? {
+            return Ok(existing);
         }
-        let new = NewSession {
+        let session = NewSession {
             playback: source.options.playback,
             chat_key: source.options.chat_key.clone(),
             ..new_session(key)
         };
         let sessions = &self.state.sessions;
-        match sessions.create_session_with_id(&self.caller.scope, id, new).await {
-            Ok(Some(made)) => Ok(made.dialogue),
+        match sessions.create_session_with_id(&self.caller.scope, id, session).await {
+            Ok(Some(created)) => Ok(created.dialogue),
             Ok(None) => Err(Problem::not_found("session")),
             // Another node may have made the session meanwhile.
             Err(error) => match dialogues.load_dialogue(&self.caller.scope, id).await? {
-                Some(known) => Ok(known),
+                Some(existing) => Ok(existing),
                 None => Err(error.into()),
             },
         }
@@ -315,20 +320,20 @@ impl Adoption {
     async fn store_turns(
         &self,
         adopted: &Dialogue,
-        missing: &[&Turn],
+        turns: &[&Turn],
         thread: &mut KnownSessions,
     ) -> Result<(), Problem> {
-        if missing.is_empty() {
+        if turns.is_empty() {
             return Ok(());
         }
         // For the middleware that may forward the request to the node of the session.
         DialogueOfRequest::set(&self.request, adopted.id);
-        let said = missing.iter().map(|turn| TranscriptTurn {
+        let transcript_turns = turns.iter().map(|turn| TranscriptTurn {
             player_text: turn.player_text.clone(),
             reply_text: turn.reply_text.clone(),
         });
         let transcript = Transcript {
-            turns: said.collect(),
+            turns: transcript_turns.collect(),
             end: TranscriptEnd::Line(String::new()),
         };
         let alignment = TranscriptAlignment::after_turn(adopted.head_turn, &transcript);
@@ -338,9 +343,9 @@ impl Adoption {
 
     /// Copies the facts that people wrote for the source, except those that the target had before.
     async fn copy_facts(&self, view: &mut AdoptionView) -> Result<(), Problem> {
-        let mut known: HashSet<FactText> = HashSet::new();
+        let mut target_facts: HashSet<FactText> = HashSet::new();
         for fact in self.list_facts(&self.target, true).await? {
-            known.insert(FactText::of(&fact));
+            target_facts.insert(FactText::of(&fact));
         }
         for fact in self.list_facts(&self.source, false).await? {
             let is_own = fact.audience.knowers.contains(&Knower::Npc(self.source.id.clone()));
@@ -355,7 +360,7 @@ impl Adoption {
                 }
                 continue;
             }
-            if known.insert(FactText::of(&fact)) {
+            if target_facts.insert(FactText::of(&fact)) {
                 self.copy_fact(fact).await?;
                 view.copied_facts += 1;
             }
@@ -436,9 +441,9 @@ impl FactText {
 }
 
 /// True if both turns have the same words.
-fn is_same_turn(one: &Turn, other: &Turn) -> bool {
-    let same = |one: &str, other: &str| one.split_whitespace().eq(other.split_whitespace());
-    same(&one.player_text, &other.player_text) && same(&one.reply_text, &other.reply_text)
+fn is_same_turn(source: &Turn, adopted: &Turn) -> bool {
+    let same = |left_text: &str, right_text: &str| left_text.split_whitespace().eq(right_text.split_whitespace());
+    same(&source.player_text, &adopted.player_text) && same(&source.reply_text, &adopted.reply_text)
 }
 
 /// The id of the target's session for a session of the source: the same for each adoption, with the time of the source.

@@ -29,29 +29,29 @@ use colloquy_memory::authored::Npc;
 /// The model failed, or a budget is used up.
 pub async fn answer(
     state: &AppState,
-    who: &Principal,
+    principal: &Principal,
     npc: &Npc,
     player: PlayerId,
-    asked: &ChatCompletionRequest,
+    completion_request: &ChatCompletionRequest,
     is_own: bool,
 ) -> Result<HttpResponse, Problem> {
-    if !may_use_characters(state, who) {
+    if !may_use_characters(state, principal) {
         let detail = "players may ask for nothing beside the talk here (setting `chat.players_use_proxy`)";
         return Err(Problem::new(Code::Forbidden, detail).with_param("messages"));
     }
     let client = if is_own {
-        asked.client_fields(who)
+        completion_request.client_fields(principal)
     } else {
-        asked.sampling_fields(who)
+        completion_request.sampling_fields(principal)
     };
     let request = AsideRequest {
-        messages: asked.messages.iter().map(to_chat_message).collect(),
+        messages: completion_request.messages.iter().map(to_chat_message).collect(),
         client: Arc::new(client),
         player,
     };
-    let answer = answer_aside(&state.services, &who.scope(), npc, request).await;
+    let answer = answer_aside(&state.services, &principal.scope(), npc, request).await;
     let answer = answer.map_err(|error| Problem::from(&error))?;
-    let usage = CompletionUsage::from(answer.usage.seen_by(who.role));
+    let usage = CompletionUsage::from(answer.usage.seen_by(principal.role));
     let finish_reason = match answer.at_cap {
         true => FinishReason::Length,
         false if answer.tool_calls.is_empty() => FinishReason::Stop,
@@ -59,12 +59,12 @@ pub async fn answer(
     };
     let id = StreamedAnswer::new_id();
     let created = state.services.clock.now().timestamp();
-    if !asked.stream {
+    if !completion_request.stream {
         return Ok(HttpResponse::Ok().json(ChatCompletion {
             id: &id,
             object: "chat.completion",
             created,
-            model: &asked.model,
+            model: &completion_request.model,
             choices: vec![Choice {
                 index: 0,
                 message: AnswerMessage::new(answer.text, answer.tool_calls),
@@ -79,7 +79,7 @@ pub async fn answer(
             id: &id,
             object: "chat.completion.chunk",
             created,
-            model: &asked.model,
+            model: &completion_request.model,
             choices,
             usage,
         })
@@ -90,17 +90,17 @@ pub async fn answer(
         logprobs: None,
         finish_reason,
     };
-    let words = Delta {
+    let text_delta = Delta {
         role: Some("assistant"),
         content: Some(&answer.text),
         tool_calls: &index_tool_calls(&answer.tool_calls),
     };
-    let without_usage = ChunkUsage::before_end(asked.include_usage);
+    let without_usage = ChunkUsage::before_end(completion_request.include_usage);
     let mut frames: Vec<Bytes> = vec![
-        chunk(&[choice(words, None)], without_usage),
+        chunk(&[choice(text_delta, None)], without_usage),
         chunk(&[choice(Delta::default(), Some(finish_reason))], without_usage),
     ];
-    if asked.include_usage {
+    if completion_request.include_usage {
         frames.push(chunk(&[], ChunkUsage::Total(usage)));
     }
     frames.push(DONE);

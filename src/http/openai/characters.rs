@@ -34,8 +34,8 @@ pub fn is_world_of_characters(world: &WorldId) -> bool {
 }
 
 /// True if the world belongs to the characters of somebody's chat program, and is hidden from the caller: a player.
-pub fn is_hidden_world(who: &Principal, world: &WorldId) -> bool {
-    who.role == Role::Player && is_world_of_characters(world)
+pub fn is_hidden_world(principal: &Principal, world: &WorldId) -> bool {
+    principal.role == Role::Player && is_world_of_characters(world)
 }
 
 /// Returns the NPC of the character in the messages. The NPC and its world are made if missing.
@@ -48,7 +48,7 @@ pub async fn find_or_make_character<A>(
     player: &PlayerId,
     model: Option<&ChatModel>,
     found_name: Option<&str>,
-    sorted: &SortedMessages,
+    sorted_messages: &SortedMessages,
 ) -> Result<Npc, Problem> {
     let world = match model.and_then(|model| model.world.clone()) {
         Some(world) => world,
@@ -57,25 +57,25 @@ pub async fn find_or_make_character<A>(
     let name = found_name.unwrap_or(UNNAMED).to_owned();
     let npc: NpcId = match slug_of_name(&name) {
         Some(slug) if found_name.is_some() => slug.parse().map_err(|error| Problem::internal_error(&error))?,
-        _ => id_from_hash("character", &[&name, first_words(sorted)])?,
+        _ => id_from_hash("character", &[&name, first_words(sorted_messages)])?,
     };
     let upstream = model.and_then(|model| model.upstream.clone());
     let store = &state.services.ledger.authored;
-    if let Some(known) = store.load_npc(&caller.scope, &world, &npc).await? {
-        if known.model == upstream || model.is_none() || known.persona != Persona::default() {
-            return Ok(known);
+    if let Some(existing) = store.load_npc(&caller.scope, &world, &npc).await? {
+        if existing.model == upstream || model.is_none() || existing.persona != Persona::default() {
+            return Ok(existing);
         }
-        let changed = Npc {
+        let updated = Npc {
             model: upstream,
-            ..known
+            ..existing
         };
-        put_npc(state, caller, &changed, Some(changed.version)).await?;
-        return Ok(changed);
+        put_npc(state, caller, &updated, Some(updated.version)).await?;
+        return Ok(updated);
     }
     let now = state.services.clock.now();
-    let language = language_of(sorted);
+    let language = language_of(sorted_messages);
     if store.load_world(&caller.scope, &world).await?.is_none() {
-        let made = World {
+        let new_world = World {
             id: world.clone(),
             name: format!("Chats of {player}"),
             premise: String::new(),
@@ -89,9 +89,9 @@ pub async fn find_or_make_character<A>(
         };
         let edit = caller.new_edit(state, "world.put", &world);
         // Another request may have made the world meanwhile.
-        let _made_or_known: PutOutcome = store.put_world(&caller.scope, &made, Some(0), &edit).await?;
+        let _made_or_known: PutOutcome = store.put_world(&caller.scope, &new_world, Some(0), &edit).await?;
     }
-    let made = Npc {
+    let new_npc = Npc {
         world: world.clone(),
         id: npc.clone(),
         name,
@@ -105,8 +105,8 @@ pub async fn find_or_make_character<A>(
         version: 0,
         updated_at: now,
     };
-    put_npc(state, caller, &made, Some(0)).await?;
-    Ok(made)
+    put_npc(state, caller, &new_npc, Some(0)).await?;
+    Ok(new_npc)
 }
 
 async fn put_npc<A>(
@@ -132,11 +132,11 @@ pub fn find_character_name(messages: &[InputMessage]) -> Option<String> {
         .iter()
         .filter(|message| message.role == InputRole::System)
         .map(|message| message.text.as_str());
-    let asked = named_speaker(messages).into_iter();
-    let written = heads.clone().filter_map(|head| {
+    let from_requests = named_speaker(messages).into_iter();
+    let from_instructions = heads.clone().filter_map(|head| {
         between(head, "Write ", "'s next reply").or_else(|| between(head, "write ", "'s next reply"))
     });
-    let is_you = heads.filter_map(|head| {
+    let from_descriptions = heads.filter_map(|head| {
         let mut english = ["You are ", "You're "].iter();
         let english = english.find_map(|opening| between_any(head, opening, &[",", ".", "\n", " \u{2014}"]));
         let korean = || {
@@ -145,7 +145,10 @@ pub fn find_character_name(messages: &[InputMessage]) -> Option<String> {
         };
         english.map(words_of_name).or_else(korean)
     });
-    asked.chain(written).chain(is_you).find_map(clean_name)
+    from_requests
+        .chain(from_instructions)
+        .chain(from_descriptions)
+        .find_map(clean_name)
 }
 
 /// Returns the words of a name at the beginning of a phrase: it ends before the first word in lower case, such as in "Mira
@@ -156,9 +159,9 @@ fn words_of_name(phrase: &str) -> &str {
         return phrase;
     }
     let mut end = 0;
-    let mut rest = 0;
+    let mut scanned_bytes = 0;
     for word in phrase.split_inclusive(char::is_whitespace) {
-        rest += word.len();
+        scanned_bytes += word.len();
         let word = word.trim();
         let is_lower = word.chars().next().is_some_and(char::is_lowercase);
         if is_lower && !NAME_PARTICLES.contains(&word) {
@@ -166,7 +169,7 @@ fn words_of_name(phrase: &str) -> &str {
         }
         // A particle counts with the word after it.
         if !is_lower {
-            end = rest;
+            end = scanned_bytes;
         }
     }
     phrase[..end].trim()
@@ -184,22 +187,25 @@ fn between_any<'a>(text: &'a str, before: &str, ends: &[&str]) -> Option<&'a str
 }
 
 /// A name has few words, on one line, and does not begin with an article ("You are a helpful assistant").
-fn clean_name(found: &str) -> Option<String> {
-    let name = found.trim().trim_matches(['"', '\'', '*', '[', ']', '{', '}']).trim();
-    let first = name.split_whitespace().next()?.to_lowercase();
-    let is_article = ["a", "an", "the", "now", "going", "to", "not", "my", "in"].contains(&first.as_str());
+fn clean_name(raw_name: &str) -> Option<String> {
+    let name = raw_name
+        .trim()
+        .trim_matches(['"', '\'', '*', '[', ']', '{', '}'])
+        .trim();
+    let first_word = name.split_whitespace().next()?.to_lowercase();
+    let is_article = ["a", "an", "the", "now", "going", "to", "not", "my", "in"].contains(&first_word.as_str());
     let is_short = name.chars().count() <= MAX_NAME_CHARS && name.split_whitespace().count() <= 5;
     (is_short && !is_article && !name.contains('\n')).then(|| name.to_owned())
 }
 
 /// Returns the first reply of the talk, or the beginning of the head.
-fn first_words(sorted: &SortedMessages) -> &str {
-    let first = sorted.transcript.turns.first();
-    let greeting = first
+fn first_words(sorted_messages: &SortedMessages) -> &str {
+    let first_turn = sorted_messages.transcript.turns.first();
+    let greeting = first_turn
         .filter(|turn| turn.player_text.is_empty())
         .map(|turn| turn.reply_text.as_str());
     greeting
-        .or_else(|| sorted.head.first().map(|message| message.content.as_str()))
+        .or_else(|| sorted_messages.head.first().map(|message| message.content.as_str()))
         .unwrap_or_default()
 }
 
@@ -238,20 +244,28 @@ where
 }
 
 /// Korean, if a tenth of the letters are Hangul; else English.
-fn language_of(sorted: &SortedMessages) -> Language {
-    let heads = sorted.head.iter().map(|message| message.content.as_str());
-    let replies = sorted.transcript.turns.iter().map(|turn| turn.reply_text.as_str());
+fn language_of(sorted_messages: &SortedMessages) -> Language {
+    let heads = sorted_messages.head.iter().map(|message| message.content.as_str());
+    let replies = sorted_messages
+        .transcript
+        .turns
+        .iter()
+        .map(|turn| turn.reply_text.as_str());
     let letters = heads
         .chain(replies)
         .flat_map(str::chars)
         .filter(|letter| letter.is_alphabetic());
-    let mut all = 0_usize;
-    let mut hangul = 0_usize;
+    let mut letter_count = 0_usize;
+    let mut hangul_count = 0_usize;
     for letter in letters {
-        all += 1;
-        hangul += usize::from(('\u{ac00}'..='\u{d7a3}').contains(&letter));
+        letter_count += 1;
+        hangul_count += usize::from(('\u{ac00}'..='\u{d7a3}').contains(&letter));
     }
-    if hangul * 10 > all { Language::Ko } else { Language::En }
+    if hangul_count * 10 > letter_count {
+        Language::Ko
+    } else {
+        Language::En
+    }
 }
 
 #[cfg(test)]

@@ -60,19 +60,19 @@ pub async fn create_chat_completion(
     request: HttpRequest,
     body: ChatBody<ChatCompletionRequest>,
 ) -> Result<HttpResponse, Problem> {
-    let asked = body.0;
-    let target = find_target(&state, &caller.principal, &asked.model).await?;
+    let completion_request = body.0;
+    let target = find_target(&state, &caller.principal, &completion_request.model).await?;
     if matches!(target, ChatTarget::Character(_)) {
-        asked.refuse_functions()?;
+        completion_request.refuse_functions()?;
     }
-    let player = player_of(&caller.principal, asked.user.as_deref())?;
-    for _ in 0..asked.choices {
+    let player = player_of(&caller.principal, completion_request.user.as_deref())?;
+    for _ in 0..completion_request.choices {
         caller.count_turn(&state, &player)?;
     }
-    let speaker = resolve_speaker(&state, &caller, &player, &target, &asked.messages).await?;
+    let speaker = resolve_speaker(&state, &caller, &player, &target, &completion_request.messages).await?;
     let Speaker {
         npc,
-        sorted,
+        sorted_messages,
         is_own,
         is_named,
     } = &speaker;
@@ -86,34 +86,36 @@ pub async fn create_chat_completion(
     };
     let mut thread = state.threads.lock(&key).await;
     let is_aside = if is_own && !*is_named {
-        !asked.stream && sorted.transcript.turns.is_empty()
+        !completion_request.stream && sorted_messages.transcript.turns.is_empty()
     } else {
-        thread.is_aside(sorted)
+        thread.is_aside(sorted_messages)
     };
     if is_aside {
         // The talk goes on meanwhile.
         drop(thread);
-        return aside::answer(&state, &caller.principal, npc, key.player, &asked, is_own).await;
+        return aside::answer(&state, &caller.principal, npc, key.player, &completion_request, is_own).await;
     }
-    let found = thread.find_talk(&state, &caller.principal, &key, sorted).await?;
-    let found = match found {
-        Some(found) => found,
+    let found_thread = thread
+        .find_talk(&state, &caller.principal, &key, sorted_messages)
+        .await?;
+    let found_thread = match found_thread {
+        Some(found_thread) => found_thread,
         None if (is_own || caller.principal.role != Role::Player)
-            && thread.is_aside_of_other_talks(sorted, asked.stream) =>
+            && thread.is_aside_of_other_talks(sorted_messages, completion_request.stream) =>
         {
             drop(thread);
-            return aside::answer(&state, &caller.principal, npc, key.player, &asked, is_own).await;
+            return aside::answer(&state, &caller.principal, npc, key.player, &completion_request, is_own).await;
         }
-        None => open_session(&state, &caller, &key, sorted).await?,
+        None => open_session(&state, &caller, &key, sorted_messages).await?,
     };
-    thread.note_request(sorted, asked.stream);
+    thread.note_request(sorted_messages, completion_request.stream);
     // For the middleware that may forward the request to the node of the session.
-    DialogueOfRequest::set(&request, found.dialogue.id);
-    let talk = PreparedTalk::prepare(&state, &caller, (key, thread), found, speaker, &asked).await?;
-    if asked.stream {
-        return stream::stream_answer(talk, &asked).await;
+    DialogueOfRequest::set(&request, found_thread.dialogue.id);
+    let talk = PreparedTalk::prepare(&state, &caller, key, thread, found_thread, speaker, &completion_request).await?;
+    if completion_request.stream {
+        return stream::stream_answer(talk, &completion_request).await;
     }
-    answer_whole(talk, &asked).await
+    answer_whole(talk, &completion_request).await
 }
 
 /// Opens a session for a talk that no session has.
@@ -124,35 +126,35 @@ pub async fn open_session<A>(
     state: &AppState,
     caller: &Authorized<A>,
     key: &ThreadKey,
-    sorted: &SortedMessages,
+    sorted_messages: &SortedMessages,
 ) -> Result<FoundThread, Problem> {
     caller.count_new_session(state)?;
     let created = state.sessions.create_session(&caller.scope, new_session(key)).await?;
     Ok(FoundThread {
         dialogue: created.dialogue,
-        alignment: align_transcript(&ComparedTranscript::new(&sorted.transcript), &[]),
+        alignment: align_transcript(&ComparedTranscript::new(&sorted_messages.transcript), &[]),
     })
 }
 
 /// Returns the number of the turn that a request asks for, if nobody else talks in the session meanwhile.
 fn number_of_reply(alignment: &TranscriptAlignment) -> u32 {
-    let missing = u32::try_from(alignment.missing.len()).unwrap_or(u32::MAX);
-    let last = alignment.last_standing.saturating_add(missing);
+    let missing_count = u32::try_from(alignment.missing.len()).unwrap_or(u32::MAX);
+    let last_number = alignment.last_standing.saturating_add(missing_count);
     match alignment.request {
-        TranscriptRequest::GoOn => last,
-        TranscriptRequest::Answer(_) | TranscriptRequest::AnswerAgain(_) => last.saturating_add(1),
+        TranscriptRequest::GoOn => last_number,
+        TranscriptRequest::Answer(_) | TranscriptRequest::AnswerAgain(_) => last_number.saturating_add(1),
     }
 }
 
 /// The player of a request: that of the token, or else the `user` of the request, or the holder of the token.
-pub fn player_of(who: &Principal, user: Option<&str>) -> Result<PlayerId, Problem> {
-    if let Some(player) = &who.player {
+pub fn player_of(principal: &Principal, user: Option<&str>) -> Result<PlayerId, Problem> {
+    if let Some(player) = &principal.player {
         return Ok(player.clone());
     }
     let name = user
         .map(str::trim)
         .filter(|user| !user.is_empty())
-        .unwrap_or(&who.subject);
+        .unwrap_or(&principal.subject);
     name.parse().or_else(|_| {
         // A name with other characters has an id of its own.
         let hash = to_hexadecimal(&Sha256::digest(name));
@@ -198,9 +200,9 @@ pub fn new_session(key: &ThreadKey) -> NewSession {
 }
 
 /// Returns the latest system lines of the chat program, those before the talk first.
-fn scene_notes(sorted: &SortedMessages) -> Vec<String> {
-    let head = sorted.head.iter().map(|message| message.content.trim());
-    let notes = head.chain(sorted.notes.iter().map(String::as_str));
+fn scene_notes(sorted_messages: &SortedMessages) -> Vec<String> {
+    let head = sorted_messages.head.iter().map(|message| message.content.trim());
+    let notes = head.chain(sorted_messages.notes.iter().map(String::as_str));
     let mut notes: Vec<String> = notes
         .filter(|note| !note.is_empty())
         .map(|note| note.chars().take(MAX_NOTE_CHARS).collect())
@@ -210,23 +212,23 @@ fn scene_notes(sorted: &SortedMessages) -> Vec<String> {
 }
 
 /// Returns the messages of the chat program around the answered line.
-fn own_prompt(sorted: SortedMessages, alignment: &TranscriptAlignment) -> OwnPrompt {
-    let turns = sorted.transcript.turns.len();
+fn own_prompt(sorted_messages: SortedMessages, alignment: &TranscriptAlignment) -> OwnPrompt {
+    let turns = sorted_messages.transcript.turns.len();
     // A reply that goes on is the beginning of the new reply, and no part of the history.
     let goes_on = alignment.request == TranscriptRequest::GoOn;
-    let finished = turns.saturating_sub(usize::from(goes_on));
+    let finished_turns = turns.saturating_sub(usize::from(goes_on));
     let is_last_reply =
-        |(turn, message): &(usize, ChatMessage)| *turn == finished && message.role == ChatRole::Assistant;
-    let reply_at = sorted.talk.iter().rposition(is_last_reply).filter(|_| goes_on);
+        |(turn, message): &(usize, ChatMessage)| *turn == finished_turns && message.role == ChatRole::Assistant;
+    let reply_at = sorted_messages.talk.iter().rposition(is_last_reply).filter(|_| goes_on);
     let mut prompt = OwnPrompt {
-        head: sorted.head,
+        head: sorted_messages.head,
         ..OwnPrompt::default()
     };
-    for (at, (turn, message)) in sorted.talk.into_iter().enumerate() {
+    for (index, (turn, message)) in sorted_messages.talk.into_iter().enumerate() {
         // Around a reply that goes on, the notes count, and what belongs to the answered line.
         let is_call_of_reply = message.role == ChatRole::Assistant && message.as_sent.is_some();
-        let is_said_before = turn == finished && Some(at) != reply_at && !is_call_of_reply;
-        if turn < finished {
+        let is_said_before = turn == finished_turns && Some(index) != reply_at && !is_call_of_reply;
+        if turn < finished_turns {
             let number = alignment
                 .first_number
                 .saturating_add(u32::try_from(turn).unwrap_or(u32::MAX));
@@ -246,12 +248,13 @@ impl PreparedTalk {
     pub async fn prepare<A>(
         state: &web::Data<AppState>,
         caller: &Authorized<A>,
-        (key, mut thread): (ThreadKey, OwnedMutexGuard<KnownSessions>),
-        found: FoundThread,
+        key: ThreadKey,
+        mut thread: OwnedMutexGuard<KnownSessions>,
+        found_thread: FoundThread,
         speaker: Speaker,
-        asked: &ChatCompletionRequest,
+        completion_request: &ChatCompletionRequest,
     ) -> Result<Self, Problem> {
-        speaker.check_import(state, &caller.principal, &found).await?;
+        speaker.check_import(state, &caller.principal, &found_thread).await?;
         let tools = speaker.tool_exchange(&caller.principal);
         if tools.begun_reply.chars().count() > MAX_IMPORTED_CHARS {
             let detail = format!("the reply before the last tool calls has more than {MAX_IMPORTED_CHARS} characters");
@@ -260,9 +263,12 @@ impl PreparedTalk {
         let FoundThread {
             dialogue,
             mut alignment,
-        } = found;
+        } = found_thread;
         let Speaker {
-            npc, sorted, is_own, ..
+            npc,
+            sorted_messages,
+            is_own,
+            ..
         } = speaker;
         let per_line = usize::try_from(state.chat.imported_turns_per_line)
             .unwrap_or(usize::MAX)
@@ -271,9 +277,9 @@ impl PreparedTalk {
             caller.count_turn(state, &key.player)?;
         }
         let mut client = if is_own {
-            asked.client_fields(&caller.principal)
+            completion_request.client_fields(&caller.principal)
         } else {
-            asked.sampling_fields(&caller.principal)
+            completion_request.sampling_fields(&caller.principal)
         };
         alignment.request = match alignment.request {
             // The reply may be tool calls, which are no turn. So the turn is taken back, and none is replaced.
@@ -288,7 +294,7 @@ impl PreparedTalk {
         follow_transcript(state, &caller.principal, &dialogue, &alignment, &mut thread).await?;
         Ok(Self {
             state: state.clone(),
-            who: caller.principal.clone(),
+            principal: caller.principal.clone(),
             session: dialogue.id,
             npc: npc.id,
             number: number_of_reply(&alignment),
@@ -296,9 +302,13 @@ impl PreparedTalk {
             turn_id: None,
             tool_calls: None,
             chat: ChatTemplate {
-                scene_notes: if is_own { Vec::new() } else { scene_notes(&sorted) },
+                scene_notes: if is_own {
+                    Vec::new()
+                } else {
+                    scene_notes(&sorted_messages)
+                },
                 client: Arc::new(client),
-                own_prompt: is_own.then(|| Arc::new(own_prompt(sorted, &alignment))),
+                own_prompt: is_own.then(|| Arc::new(own_prompt(sorted_messages, &alignment))),
                 tools,
             },
             request: alignment.request,
@@ -315,11 +325,15 @@ impl PreparedTalk {
         let Some(prompt) = self.chat.own_prompt.as_mut().map(Arc::make_mut) else {
             return Ok(());
         };
-        let snapshot = self.state.sessions.snapshot(&self.who.scope(), self.session).await?;
+        let snapshot = self
+            .state
+            .sessions
+            .snapshot(&self.principal.scope(), self.session)
+            .await?;
         // A reply that goes on is the beginning of the new reply, and no part of the history.
-        let finished = snapshot.history.len().saturating_sub(usize::from(goes_on));
+        let finished_turns = snapshot.history.len().saturating_sub(usize::from(goes_on));
         prompt.history.clear();
-        for turn in snapshot.history.iter().take(finished) {
+        for turn in snapshot.history.iter().take(finished_turns) {
             let messages = messages_of_turn(turn);
             prompt.history.extend(messages.map(|message| (turn.number, message)));
         }
@@ -348,7 +362,7 @@ impl PreparedTalk {
             chat
         });
         let sessions = &self.state.sessions;
-        let scope = self.who.scope();
+        let scope = self.principal.scope();
         let goes_on = self.goes_on();
         let tools = &template.tools;
         if !is_first && is_anew {
@@ -366,7 +380,7 @@ impl PreparedTalk {
                     key: None,
                     on_busy: OnBusy::Queue,
                     re,
-                    who: Some(self.who.clone()),
+                    who: Some(self.principal.clone()),
                     chat: Some(Arc::clone(&chat)),
                 };
                 (
@@ -384,7 +398,7 @@ impl PreparedTalk {
                     key: None,
                     if_head: Some(self.number),
                     re,
-                    who: self.who.clone(),
+                    who: self.principal.clone(),
                     goes_on,
                     chat: Some(Arc::clone(&chat)),
                 };
@@ -409,11 +423,11 @@ impl PreparedTalk {
             heard_length: None,
             key: None,
             if_head: Some(self.number),
-            who: self.who.clone(),
+            who: self.principal.clone(),
         };
         let sessions = &self.state.sessions;
         sessions
-            .rewind_dialogue(&self.who.scope(), self.session, command)
+            .rewind_dialogue(&self.principal.scope(), self.session, command)
             .await?;
         Ok(())
     }
@@ -430,17 +444,17 @@ impl PreparedTalk {
     pub async fn finish_reply(&mut self, is_first: bool) -> Result<WholeReply, Problem> {
         let running = self.begin_reply(is_first, None).await?;
         let guard = CutOnDrop::new(self, Arc::new(running.heard_chars.into()));
-        let ended = match running.accepted {
+        let result = match running.accepted {
             AcceptedLine::Repeated(turn) => Ok(ReplyOutcome::Turn(turn)),
-            AcceptedLine::Turn { done } => ReplyOutcome::from_ended(done.await),
+            AcceptedLine::Turn { done: turn_result } => ReplyOutcome::from_ended(turn_result.await),
         };
         guard.disarm();
-        let outcome = ended?;
+        let outcome = result?;
         self.record_outcome(&outcome);
         Ok(WholeReply {
             new_text: outcome.text().chars().skip(running.known_chars).collect(),
             finish_reason: outcome.finish_reason(&running.chat),
-            usage: outcome.usage_for(self.who.role),
+            usage: outcome.usage_for(self.principal.role),
             outcome,
         })
     }
@@ -462,9 +476,9 @@ impl PreparedTalk {
     async fn last_reply_chars(&self) -> Result<usize, DialogueError> {
         let dialogues = &self.state.services.ledger.dialogues;
         let turns = dialogues
-            .load_turns(&self.who.scope(), self.session, self.number, self.number)
+            .load_turns(&self.principal.scope(), self.session, self.number, self.number)
             .await?;
-        let last = turns.last().map(|turn| turn.reply_text.trim_end().chars().count());
-        last.ok_or(DialogueError::NothingToRegenerate)
+        let reply_chars = turns.last().map(|turn| turn.reply_text.trim_end().chars().count());
+        reply_chars.ok_or(DialogueError::NothingToRegenerate)
     }
 }

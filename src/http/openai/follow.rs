@@ -24,7 +24,7 @@ const TURNS_READ_FOR_STATE: usize = 8;
 /// The line is too long, or a budget is spent and the request changes turns.
 pub fn check_answer(
     state: &AppState,
-    who: &Principal,
+    principal: &Principal,
     player: &PlayerId,
     dialogue: &Dialogue,
     alignment: &TranscriptAlignment,
@@ -37,7 +37,7 @@ pub fn check_answer(
     }
     if takes_turns_back(dialogue, alignment) || !alignment.missing.is_empty() {
         let budgets = state.services.models.budgets();
-        budgets.check_turn(&who.tenant, Some(player))?;
+        budgets.check_turn(&principal.tenant, Some(player))?;
     }
     Ok(())
 }
@@ -63,16 +63,16 @@ pub fn is_too_long_to_import(player_text: &str, reply_text: &str) -> bool {
 /// As of an imported line or a rewind.
 pub async fn follow_transcript(
     state: &AppState,
-    who: &Principal,
+    principal: &Principal,
     dialogue: &Dialogue,
     alignment: &TranscriptAlignment,
     thread: &mut KnownSessions,
 ) -> Result<Option<Arc<Turn>>, Problem> {
-    for (at, turn) in alignment.missing.iter().enumerate() {
+    for (index, turn) in alignment.missing.iter().enumerate() {
         if is_too_long_to_import(&turn.player_text, &turn.reply_text) {
             let detail = format!(
                 "turn {} of the transcript has more than {MAX_IMPORTED_CHARS} characters",
-                at + 1
+                index + 1
             );
             return Err(Problem::invalid_field("messages", detail));
         }
@@ -83,20 +83,24 @@ pub async fn follow_transcript(
             heard_length: alignment.heard_chars.map(HeardLength::Chars),
             key: None,
             if_head: Some(dialogue.head_turn),
-            who: who.clone(),
+            who: principal.clone(),
         };
         let sessions = &state.sessions;
         if alignment.heard_chars.is_some() {
-            sessions.interrupt_dialogue(&who.scope(), dialogue.id, command).await?;
+            sessions
+                .interrupt_dialogue(&principal.scope(), dialogue.id, command)
+                .await?;
         } else {
-            sessions.rewind_dialogue(&who.scope(), dialogue.id, command).await?;
+            sessions
+                .rewind_dialogue(&principal.scope(), dialogue.id, command)
+                .await?;
         }
     }
-    let missing = alignment.missing.len();
+    let missing_count = alignment.missing.len();
     let mut known_head = alignment.last_standing;
-    let mut last = None;
-    for (at, turn) in alignment.missing.iter().enumerate() {
-        let extract_state = missing - at <= TURNS_READ_FOR_STATE;
+    let mut last_turn = None;
+    for (index, turn) in alignment.missing.iter().enumerate() {
+        let extract_state = missing_count - index <= TURNS_READ_FOR_STATE;
         let line = PlayerLine {
             text: turn.player_text.clone(),
             to: None,
@@ -108,10 +112,10 @@ pub async fn follow_transcript(
                 ChatRequest::with_given_reply(turn.reply_text.clone(), extract_state).with_if_head(known_head),
             )),
         };
-        let stored = await_turn(state.sessions.say_line(&who.scope(), dialogue.id, line).await?).await?;
-        thread.record_turn(&stored);
-        known_head = stored.number;
-        last = Some(stored);
+        let stored_turn = await_turn(state.sessions.say_line(&principal.scope(), dialogue.id, line).await?).await?;
+        thread.record_turn(&stored_turn);
+        known_head = stored_turn.number;
+        last_turn = Some(stored_turn);
     }
-    Ok(last)
+    Ok(last_turn)
 }

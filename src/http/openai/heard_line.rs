@@ -44,11 +44,11 @@ impl HeardLine {
     pub fn join(&self) -> String {
         let lengths = self.words.iter().map(|words| words.text.chars().count());
         let mut chars: usize = lengths.map(|length| length + BETWEEN_SPEAKERS.len()).sum();
-        let last = self.words.len().saturating_sub(1);
+        let last_index = self.words.len().saturating_sub(1);
         let mut joined = String::new();
         let mut ends_with_another = false;
         for (index, words) in self.words.iter().enumerate() {
-            if chars > MAX_JOINED_CHARS && words.is_of_another && index < last {
+            if chars > MAX_JOINED_CHARS && words.is_of_another && index < last_index {
                 chars -= words.text.chars().count() + BETWEEN_SPEAKERS.len();
                 continue;
             }
@@ -99,8 +99,8 @@ mod tests {
 
     #[test]
     fn line_of_very_many_words_is_joined_in_time() {
-        let mut heard = HeardLine::default();
-        (0..1_000_000).for_each(|_| heard.add("Tom: a".to_owned(), true));
-        assert!(heard.join().chars().count() <= MAX_JOINED_CHARS);
+        let mut line = HeardLine::default();
+        (0..1_000_000).for_each(|_| line.add("Tom: a".to_owned(), true));
+        assert!(line.join().chars().count() <= MAX_JOINED_CHARS);
     }
 }

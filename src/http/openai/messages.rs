@@ -44,8 +44,8 @@ const SILENT_LINE: &str = "*says nothing*";
 pub fn sort_messages(messages: &[InputMessage], speaker: Option<&str>) -> SortedMessages {
     let speaks = |message: &InputMessage| matches!(message.role, InputRole::User | InputRole::Assistant);
     let is_talk = |message: &InputMessage| speaks(message) && !is_example(message);
-    let first = messages.iter().position(is_talk).unwrap_or(messages.len());
-    let names = NamesInLines::find(messages.split_at(first), speaker);
+    let first_line = messages.iter().position(is_talk).unwrap_or(messages.len());
+    let names = NamesInLines::find(&messages[..first_line], &messages[first_line..], speaker);
     let mut builder = TranscriptBuilder::default();
     let mut notes = Vec::new();
     let mut trailing: Vec<String> = Vec::new();
@@ -55,7 +55,7 @@ pub fn sort_messages(messages: &[InputMessage], speaker: Option<&str>) -> Sorted
         InputRole::Assistant => names.is_of_another(message),
         InputRole::System | InputRole::Tool => false,
     };
-    for message in messages[first..].iter().filter(|message| !is_example(message)) {
+    for message in messages[first_line..].iter().filter(|message| !is_example(message)) {
         let text = names.without_name(message);
         if message.calls_tools {
             builder.reopen_last_reply();
@@ -63,7 +63,7 @@ pub fn sort_messages(messages: &[InputMessage], speaker: Option<&str>) -> Sorted
             builder.finish_begun_reply();
         }
         let turn = builder.turns.len();
-        let spoken = match message.role {
+        let has_words = match message.role {
             InputRole::User => match unwrap_speech(text) {
                 Some(speech) if split_name(&speech).is_some() => builder.add_line_of_another(&speech),
                 Some(speech) => builder.add_line(&speech),
@@ -85,14 +85,14 @@ pub fn sort_messages(messages: &[InputMessage], speaker: Option<&str>) -> Sorted
             }
             InputRole::System | InputRole::Tool => false,
         };
-        if spoken {
+        if has_words {
             trailing.clear();
         }
         talk.push((turn, to_chat_message(message)));
     }
     let end = builder.end_with(&trailing);
-    if let (TranscriptEnd::Reply, Some(last)) = (&end, builder.turns.last()) {
-        let last_reply = SpokenText::new(&last.reply_text);
+    if let (TranscriptEnd::Reply, Some(last_turn)) = (&end, builder.turns.last()) {
+        let last_reply = SpokenText::new(&last_turn.reply_text);
         notes.retain(|note| !last_reply.is_only_to_go_on(note));
         talk.retain(|(_, message)| message.role != ChatRole::System || !last_reply.is_only_to_go_on(&message.content));
     }
@@ -102,7 +102,7 @@ pub fn sort_messages(messages: &[InputMessage], speaker: Option<&str>) -> Sorted
         messages: messages_after_line(&talk, builder.turns.len()),
     });
     SortedMessages {
-        head: messages[..first].iter().map(to_chat_message).collect(),
+        head: messages[..first_line].iter().map(to_chat_message).collect(),
         transcript: Transcript {
             turns: builder.turns,
             end,
@@ -116,11 +116,11 @@ pub fn sort_messages(messages: &[InputMessage], speaker: Option<&str>) -> Sorted
 
 /// Returns the replies, calls and results after the line at the position `turn`.
 fn messages_after_line(talk: &[(usize, ChatMessage)], turn: usize) -> Vec<ChatMessage> {
-    let after = talk
+    let tail = talk
         .iter()
         .rev()
-        .take_while(|(at, message)| *at == turn && message.role != ChatRole::User);
-    let mut messages: Vec<_> = after
+        .take_while(|(message_turn, message)| *message_turn == turn && message.role != ChatRole::User);
+    let mut messages: Vec<_> = tail
         .filter(|(_, message)| message.role == ChatRole::Assistant)
         .map(|(_, message)| message.clone())
         .collect();
@@ -143,13 +143,13 @@ impl TranscriptBuilder {
     /// Adds words of the player. True if there were words.
     fn add_line(&mut self, text: &str) -> bool {
         if let Some(rest) = text.strip_prefix(SILENT_LINE)
-            && let Some(last) = self
+            && let Some(last_turn) = self
                 .turns
                 .last_mut()
                 .filter(|_| self.line.is_empty() && !rest.trim().is_empty())
         {
-            last.reply_text.push(' ');
-            last.reply_text.push_str(rest.trim());
+            last_turn.reply_text.push(' ');
+            last_turn.reply_text.push_str(rest.trim());
             return true;
         }
         self.line.add(text.to_owned(), false);
@@ -178,10 +178,10 @@ impl TranscriptBuilder {
     fn reopen_last_reply(&mut self) {
         if self.line.is_empty()
             && !self.calls_tools
-            && let Some(last) = self.turns.pop()
+            && let Some(last_turn) = self.turns.pop()
         {
-            self.line = HeardLine::from_player(last.player_text);
-            self.begun_reply = last.reply_text;
+            self.line = HeardLine::from_player(last_turn.player_text);
+            self.begun_reply = last_turn.reply_text;
         }
         self.calls_tools = true;
     }
@@ -222,10 +222,10 @@ impl TranscriptBuilder {
         if !self.line.is_empty() {
             return TranscriptEnd::Line(self.line.join());
         }
-        let Some(last) = self.turns.last() else {
+        let Some(last_turn) = self.turns.last() else {
             return TranscriptEnd::Line(String::new());
         };
-        let last_reply = SpokenText::new(&last.reply_text);
+        let last_reply = SpokenText::new(&last_turn.reply_text);
         if trailing.is_empty() || trailing.iter().any(|text| last_reply.is_quoted_in(text)) {
             TranscriptEnd::Reply
         } else {
@@ -261,12 +261,12 @@ pub fn to_chat_message(message: &InputMessage) -> ChatMessage {
 
 /// The line and the reply of a turn as messages, without empty ones.
 pub fn messages_of_turn(turn: &BufferedTurn) -> impl Iterator<Item = ChatMessage> {
-    let said = [
+    let lines = [
         (ChatRole::User, &turn.player_text),
         (ChatRole::Assistant, &turn.reply_text),
     ];
-    let said = said.into_iter().filter(|(_, text)| !text.is_empty());
-    said.map(|(role, text)| ChatMessage::new(role, text.clone()))
+    let lines = lines.into_iter().filter(|(_, text)| !text.is_empty());
+    lines.map(|(role, text)| ChatMessage::new(role, text.clone()))
 }
 
 #[cfg(test)]
@@ -290,8 +290,8 @@ mod tests {
         sort_messages(&messages, speaker)
     }
 
-    fn texts(sorted: &SortedMessages) -> Vec<(&str, &str)> {
-        let turns = sorted.transcript.turns.iter();
+    fn texts(sorted_messages: &SortedMessages) -> Vec<(&str, &str)> {
+        let turns = sorted_messages.transcript.turns.iter();
         turns
             .map(|turn| (turn.player_text.as_str(), turn.reply_text.as_str()))
             .collect()
@@ -303,7 +303,7 @@ mod tests {
             name: Some("example_user".to_owned()),
             ..message(User, "Buy herbs?")
         };
-        let sorted = sort_messages(
+        let sorted_messages = sort_messages(
             &[
                 message(System, "You are Mira."),
                 example,
@@ -316,19 +316,28 @@ mod tests {
             ],
             None,
         );
-        assert_eq!(sorted.head.len(), 2);
-        assert_eq!(texts(&sorted), [("", "Welcome."), ("Hi\n\nAnybody here?", "Yes.")]);
-        assert_eq!(sorted.transcript.end, TranscriptEnd::Line("Good.".to_owned()));
-        assert_eq!((sorted.notes, sorted.trailing.len()), (vec!["It rains.".to_owned()], 0));
-        let of_turns: Vec<_> = sorted.talk.iter().map(|(turn, _)| *turn).collect();
+        assert_eq!(sorted_messages.head.len(), 2);
+        assert_eq!(
+            texts(&sorted_messages),
+            [("", "Welcome."), ("Hi\n\nAnybody here?", "Yes.")]
+        );
+        assert_eq!(sorted_messages.transcript.end, TranscriptEnd::Line("Good.".to_owned()));
+        assert_eq!(
+            (sorted_messages.notes, sorted_messages.trailing.len()),
+            (vec!["It rains.".to_owned()], 0)
+        );
+        let of_turns: Vec<_> = sorted_messages.talk.iter().map(|(turn, _)| *turn).collect();
         assert_eq!(of_turns, [0, 1, 1, 1, 2, 2]);
     }
 
     #[test]
     fn lone_system_message_asks_the_npc_to_speak_first() {
-        let sorted = sort(&[(System, "Be kind.")], None);
-        assert_eq!((sorted.head.len(), sorted.transcript.turns.len()), (1, 0));
-        assert_eq!(sorted.transcript.end, TranscriptEnd::Line(String::new()));
+        let sorted_messages = sort(&[(System, "Be kind.")], None);
+        assert_eq!(
+            (sorted_messages.head.len(), sorted_messages.transcript.turns.len()),
+            (1, 0)
+        );
+        assert_eq!(sorted_messages.transcript.end, TranscriptEnd::Line(String::new()));
     }
 
     #[test]
@@ -346,9 +355,9 @@ mod tests {
             ],
         ] {
             let talk = [&[(User, "Hi"), (Assistant, "Well, yes.")][..], &trailing].concat();
-            let sorted = sort(&talk, None);
-            assert_eq!(sorted.transcript.end, TranscriptEnd::Reply, "{trailing:?}");
-            assert_eq!(texts(&sorted), [("Hi", "Well, yes.")]);
+            let sorted_messages = sort(&talk, None);
+            assert_eq!(sorted_messages.transcript.end, TranscriptEnd::Reply, "{trailing:?}");
+            assert_eq!(texts(&sorted_messages), [("Hi", "Well, yes.")]);
         }
         let nudge = "[Continue your last message without repeating its original content.]";
         let talk = [(User, "Hi"), (Assistant, "Well,"), (System, nudge), (System, "Rain.")];
@@ -370,12 +379,12 @@ mod tests {
 
     #[test]
     fn reply_with_other_system_messages_after_it_may_be_an_aside() {
-        let sorted = sort(
+        let sorted_messages = sort(
             &[(User, "Hi"), (Assistant, "Yes."), (System, "Summarize the talk.")],
             None,
         );
-        assert_eq!(sorted.transcript.end, TranscriptEnd::Line(String::new()));
-        assert_eq!(sorted.trailing, ["Summarize the talk."]);
+        assert_eq!(sorted_messages.transcript.end, TranscriptEnd::Line(String::new()));
+        assert_eq!(sorted_messages.trailing, ["Summarize the talk."]);
     }
 
     #[test]
@@ -384,9 +393,9 @@ mod tests {
         let talk = [(User, "Hi all"), (Assistant, "Mira: Good day."), (System, nudge)];
         let messages: Vec<_> = talk.iter().map(|(role, text)| message(*role, text)).collect();
         assert_eq!(named_speaker(&messages), Some("Bran"));
-        let sorted = sort(&talk, Some("Bran"));
+        let sorted_messages = sort(&talk, Some("Bran"));
         assert_eq!(
-            sorted.transcript.end,
+            sorted_messages.transcript.end,
             TranscriptEnd::Line("Hi all / Mira: Good day. /".to_owned())
         );
         let again = [
@@ -418,8 +427,8 @@ mod tests {
             (System, "[Write the next reply only as Mira.]"),
         ];
         let line = "Hello.\n\nBoth of you. / Tom: Geese are weather with teeth. / Mira, what am I afraid of?";
-        let sorted = sort(&talk, Some("Mira"));
-        assert_eq!(sorted.transcript.end, TranscriptEnd::Line(line.to_owned()));
+        let sorted_messages = sort(&talk, Some("Mira"));
+        assert_eq!(sorted_messages.transcript.end, TranscriptEnd::Line(line.to_owned()));
         let later = [&talk[..4], &[(Assistant, "Mira: Geese."), (User, "Ann: Ha.")]].concat();
         assert_eq!(texts(&sort(&later, Some("Mira"))), [(line, "Geese.")]);
     }
@@ -432,9 +441,12 @@ mod tests {
             (Assistant, "Mira: Here."),
             (User, "Ann: Thanks."),
         ];
-        let sorted = sort(&talk, Some("Mira"));
-        assert_eq!(texts(&sorted), [("", "Herbs?"), ("Yes.", "Here.")]);
-        assert_eq!(sorted.transcript.end, TranscriptEnd::Line("Thanks.".to_owned()));
+        let sorted_messages = sort(&talk, Some("Mira"));
+        assert_eq!(texts(&sorted_messages), [("", "Herbs?"), ("Yes.", "Here.")]);
+        assert_eq!(
+            sorted_messages.transcript.end,
+            TranscriptEnd::Line("Thanks.".to_owned())
+        );
         let first = sort(&[(System, "Mira talks with Ann."), (User, "Ann: Yes.")], Some("Mira"));
         assert_eq!(first.transcript.end, TranscriptEnd::Line("Yes.".to_owned()));
         let note = sort(&[(System, "Mira."), (User, "Note: closed.")], Some("Mira"));
@@ -450,8 +462,8 @@ mod tests {
         }
     }
 
-    fn begun(sorted: &SortedMessages) -> Option<(&str, usize)> {
-        let tools = sorted.tools.as_ref()?;
+    fn begun(sorted_messages: &SortedMessages) -> Option<(&str, usize)> {
+        let tools = sorted_messages.tools.as_ref()?;
         Some((&tools.begun_reply, tools.messages.len()))
     }
 
@@ -464,11 +476,11 @@ mod tests {
             calling(""),
             message(Tool, "drops"),
         ];
-        let asked = sort_messages(&talk, None);
-        assert_eq!(asked.transcript.end, TranscriptEnd::Line("Rain?".to_owned()));
-        assert_eq!(begun(&asked), Some(("Let me look.", 4)));
-        assert!(asked.transcript.turns.is_empty());
-        let of_turns: Vec<_> = asked.talk.iter().map(|(turn, _)| *turn).collect();
+        let unfinished = sort_messages(&talk, None);
+        assert_eq!(unfinished.transcript.end, TranscriptEnd::Line("Rain?".to_owned()));
+        assert_eq!(begun(&unfinished), Some(("Let me look.", 4)));
+        assert!(unfinished.transcript.turns.is_empty());
+        let of_turns: Vec<_> = unfinished.talk.iter().map(|(turn, _)| *turn).collect();
         assert_eq!(of_turns, [0; 5]);
 
         talk.push(message(Assistant, "Yes."));
@@ -509,14 +521,20 @@ mod tests {
             calling(""),
             message(Tool, "drops"),
         ];
-        let sorted = sort_messages(&talk, None);
-        assert_eq!(sorted.transcript.end, TranscriptEnd::Line("Rain?".to_owned()));
-        assert_eq!((begun(&sorted), texts(&sorted).len()), (Some(("Let me look.", 3)), 0));
+        let sorted_messages = sort_messages(&talk, None);
+        assert_eq!(sorted_messages.transcript.end, TranscriptEnd::Line("Rain?".to_owned()));
+        assert_eq!(
+            (begun(&sorted_messages), texts(&sorted_messages).len()),
+            (Some(("Let me look.", 3)), 0)
+        );
     }
 
     #[test]
     fn reply_without_a_word_is_no_reply() {
-        let sorted = sort(&[(User, "Hi"), (Assistant, "..."), (User, "Hello?")], None);
-        assert_eq!(sorted.transcript.end, TranscriptEnd::Line("Hi\n\nHello?".to_owned()));
+        let sorted_messages = sort(&[(User, "Hi"), (Assistant, "..."), (User, "Hello?")], None);
+        assert_eq!(
+            sorted_messages.transcript.end,
+            TranscriptEnd::Line("Hi\n\nHello?".to_owned())
+        );
     }
 }

@@ -39,12 +39,12 @@ struct ModelList {
 }
 
 impl ModelView {
-    fn new(id: String, edited_at: Option<DateTime<Utc>>, who: &Principal) -> Self {
+    fn new(id: String, edited_at: Option<DateTime<Utc>>, principal: &Principal) -> Self {
         Self {
             id,
             object: "model",
             created: edited_at.map_or(0, |edited_at| edited_at.timestamp()),
-            owned_by: who.tenant.to_string(),
+            owned_by: principal.tenant.to_string(),
         }
     }
 }
@@ -55,24 +55,27 @@ pub async fn list_models(
     state: web::Data<AppState>,
     caller: Authorized<InWorld<Talker>>,
 ) -> Result<HttpResponse, Problem> {
-    let who = &caller.principal;
-    let mut data: Vec<ModelView> = Vec::new();
-    let named = load_named_models(&state, who).await?;
-    for model in named.iter().filter(|model| model.name != PROXY_MODEL) {
-        if resolve_target(&state, who, &named, &model.name).is_ok() {
-            data.push(ModelView::new(model.name.clone(), None, who));
+    let principal = &caller.principal;
+    let mut views: Vec<ModelView> = Vec::new();
+    let named_models = load_named_models(&state, principal).await?;
+    for model in named_models.iter().filter(|model| model.name != PROXY_MODEL) {
+        if resolve_target(&state, principal, &named_models, &model.name).is_ok() {
+            views.push(ModelView::new(model.name.clone(), None, principal));
         }
     }
-    if who.role != Role::Player || state.chat.players_list_models {
-        let worlds = reachable_worlds(&state, who).await?;
-        for world in worlds.iter().filter(|world| !is_hidden_world(who, world)) {
-            list_npcs(&state, who, world, &mut data).await?;
+    if principal.role != Role::Player || state.chat.players_list_models {
+        let worlds = reachable_worlds(&state, principal).await?;
+        for world in worlds.iter().filter(|world| !is_hidden_world(principal, world)) {
+            list_npcs(&state, principal, world, &mut views).await?;
         }
     }
-    if resolve_target(&state, who, &named, PROXY_MODEL).is_ok() {
-        data.push(ModelView::new(PROXY_MODEL.to_owned(), None, who));
+    if resolve_target(&state, principal, &named_models, PROXY_MODEL).is_ok() {
+        views.push(ModelView::new(PROXY_MODEL.to_owned(), None, principal));
     }
-    Ok(HttpResponse::Ok().json(ModelList { object: "list", data }))
+    Ok(HttpResponse::Ok().json(ModelList {
+        object: "list",
+        data: views,
+    }))
 }
 
 /// Returns a model.
@@ -82,28 +85,28 @@ pub async fn get_model(
     caller: Authorized<InWorld<Talker>>,
     path: Path<String>,
 ) -> Result<HttpResponse, Problem> {
-    let who = &caller.principal;
+    let principal = &caller.principal;
     let name = path.0;
-    let edited_at = match find_target(&state, who, &name).await? {
+    let edited_at = match find_target(&state, principal, &name).await? {
         ChatTarget::Character(_) => None,
         ChatTarget::Npc { world, npc } => {
-            let found = state
+            let npc = state
                 .services
                 .ledger
                 .authored
                 .load_npc(&caller.scope, &world, &npc)
                 .await?;
-            Some(found.ok_or_else(|| no_such_model(&name))?.updated_at)
+            Some(npc.ok_or_else(|| no_such_model(&name))?.updated_at)
         }
     };
-    Ok(HttpResponse::Ok().json(ModelView::new(name, edited_at, who)))
+    Ok(HttpResponse::Ok().json(ModelView::new(name, edited_at, principal)))
 }
 
-async fn reachable_worlds(state: &AppState, who: &Principal) -> Result<Vec<WorldId>, Problem> {
-    if let Some(world) = &who.world {
+async fn reachable_worlds(state: &AppState, principal: &Principal) -> Result<Vec<WorldId>, Problem> {
+    if let Some(world) = &principal.world {
         return Ok(vec![world.clone()]);
     }
-    let scope = who.scope();
+    let scope = principal.scope();
     let store = &state.services.ledger.authored;
     let worlds = collect_pages(MAX_LISTED, async |page| store.list_worlds(&scope, page).await).await?;
     Ok(worlds.into_iter().map(|world| world.id).collect())
@@ -112,18 +115,18 @@ async fn reachable_worlds(state: &AppState, who: &Principal) -> Result<Vec<World
 /// Adds the NPCs of a world, up to the most models of a list.
 async fn list_npcs(
     state: &AppState,
-    who: &Principal,
+    principal: &Principal,
     world: &WorldId,
-    data: &mut Vec<ModelView>,
+    views: &mut Vec<ModelView>,
 ) -> Result<(), Problem> {
-    let scope = who.scope();
+    let scope = principal.scope();
     let store = &state.services.ledger.authored;
-    let room = MAX_LISTED.saturating_sub(data.len());
+    let room = MAX_LISTED.saturating_sub(views.len());
     let npcs = collect_pages(room, async |page| store.list_npcs(&scope, world, page).await).await?;
-    let views = npcs
+    let new_views = npcs
         .into_iter()
         .take(room)
-        .map(|npc| ModelView::new(format!("{world}/{}", npc.id), Some(npc.updated_at), who));
-    data.extend(views);
+        .map(|npc| ModelView::new(format!("{world}/{}", npc.id), Some(npc.updated_at), principal));
+    views.extend(new_views);
     Ok(())
 }

@@ -17,7 +17,7 @@ pub struct NamesInLines<'a> {
 
 impl<'a> NamesInLines<'a> {
     /// Finds the names in the talk of a character. `head` has the messages before the talk.
-    pub fn find((head, messages): (&[InputMessage], &'a [InputMessage]), speaker: Option<&'a str>) -> Self {
+    pub fn find(head: &[InputMessage], messages: &'a [InputMessage], speaker: Option<&'a str>) -> Self {
         let replies = messages
             .iter()
             .filter(|message| message.role == InputRole::Assistant && !is_example(message));
@@ -32,35 +32,36 @@ impl<'a> NamesInLines<'a> {
         let mut users = messages
             .iter()
             .filter(|message| message.role == InputRole::User && !message.text.trim().is_empty());
-        let first = users
+        let first_name = users
             .clone()
             .next()
             .and_then(|message| split_name(&message.text).map(|(name, _)| name));
-        let same = first
-            .filter(|first| users.all(|message| split_name(&message.text).is_some_and(|(name, _)| name == *first)));
+        let shared_name = first_name.filter(|first_name| {
+            users.all(|message| split_name(&message.text).is_some_and(|(name, _)| name == *first_name))
+        });
         // Before the first reply, the name counts if the program's description has it.
         let is_described = |name: &str| head.iter().any(|message| message.text.contains(name));
         let have_names = if has_reply {
             all_named && (is_group || has_speaker)
         } else {
-            same.is_some_and(|user| is_group || is_described(user))
+            shared_name.is_some_and(|user| is_group || is_described(user))
         };
         Self {
             speaker: speaker.filter(|_| have_names),
-            user: same.filter(|_| have_names),
+            user: shared_name.filter(|_| have_names),
         }
     }
 
     /// Returns the words of a message, without the name of the character or of the user before.
     pub fn without_name<'m>(&self, message: &'m InputMessage) -> &'m str {
         let text = message.text.trim();
-        let wanted = match message.role {
+        let expected_name = match message.role {
             InputRole::Assistant => self.speaker,
             InputRole::User => self.user,
             InputRole::System | InputRole::Tool => None,
         };
-        match (split_name(text), wanted) {
-            (Some((name, rest)), Some(wanted)) if name == wanted => rest,
+        match (split_name(text), expected_name) {
+            (Some((name, rest)), Some(expected_name)) if name == expected_name => rest,
             _ => text,
         }
     }

@@ -23,7 +23,7 @@ pub const SESSION_HEADER: &str = "x-colloquy-session";
 /// A talk at the point where the NPC speaks: the session has the turns of the transcript.
 pub struct PreparedTalk {
     pub state: web::Data<AppState>,
-    pub who: Principal,
+    pub principal: Principal,
     pub session: DialogueId,
     pub(super) npc: NpcId,
     /// The number of the turn that the reply belongs to.

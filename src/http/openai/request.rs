@@ -109,7 +109,7 @@ impl ChatCompletionRequest {
             Some(messages) if !messages.is_empty() => {
                 let messages = messages.iter().enumerate();
                 messages
-                    .filter_map(|(at, value)| read_message(at, value, &mut faults))
+                    .filter_map(|(index, value)| read_message(index, value, &mut faults))
                     .collect()
             }
             _ => faults.add("messages", "must be a list with at least one message"),
@@ -183,12 +183,12 @@ impl ChatCompletionRequest {
 
     /// Returns the fields for the model of a character that the chat program describes: all that the server does not
     /// set, and of players only known ones.
-    pub fn client_fields(&self, who: &Principal) -> ClientFields {
-        let is_player = who.role == Role::Player;
-        let known = [&SAMPLING_FIELDS[..], &AUTHORS_FIELDS, &CHARACTER_FIELDS];
+    pub fn client_fields(&self, principal: &Principal) -> ClientFields {
+        let is_player = principal.role == Role::Player;
+        let player_fields = [&SAMPLING_FIELDS[..], &AUTHORS_FIELDS, &CHARACTER_FIELDS];
         let is_permitted = |name: &str| {
             if is_player {
-                known.iter().any(|names| names.contains(&name))
+                player_fields.iter().any(|names| names.contains(&name))
             } else {
                 !SERVER_FIELDS.contains(&name)
             }
@@ -202,8 +202,8 @@ impl ChatCompletionRequest {
     }
 
     /// Returns the fields for the reply model of an authored NPC.
-    pub fn sampling_fields(&self, who: &Principal) -> ClientFields {
-        let is_player = who.role == Role::Player;
+    pub fn sampling_fields(&self, principal: &Principal) -> ClientFields {
+        let is_player = principal.role == Role::Player;
         let is_permitted = |name: &str| SAMPLING_FIELDS.contains(&name) || !is_player && AUTHORS_FIELDS.contains(&name);
         let fields = self
             .fields
@@ -239,10 +239,10 @@ impl FieldFaults {
     }
 }
 
-fn read_message(at: usize, value: &Value, faults: &mut FieldFaults) -> Option<InputMessage> {
-    let param = |field: &str| format!("messages[{at}].{field}");
+fn read_message(index: usize, value: &Value, faults: &mut FieldFaults) -> Option<InputMessage> {
+    let param = |field: &str| format!("messages[{index}].{field}");
     let Some(fields) = value.as_object() else {
-        return faults.add(&format!("messages[{at}]"), "must be an object");
+        return faults.add(&format!("messages[{index}]"), "must be an object");
     };
     let role = fields.get("role").cloned().unwrap_or_default();
     let Ok(role) = InputRole::deserialize(role) else {
@@ -301,8 +301,8 @@ mod tests {
     #[test]
     fn every_faulty_field_is_named() {
         let problem = parse(&json!({"messages": [{"role": "narrator"}, 7], "n": 9, "stream": "yes"})).unwrap_err();
-        let named: Vec<_> = problem.errors.iter().map(|error| error.param.as_str()).collect();
-        assert_eq!(named, ["model", "messages[0].role", "messages[1]", "n", "stream"]);
+        let params: Vec<_> = problem.errors.iter().map(|error| error.param.as_str()).collect();
+        assert_eq!(params, ["model", "messages[0].role", "messages[1]", "n", "stream"]);
     }
 
     #[test]
@@ -322,7 +322,7 @@ mod tests {
             "min_p": 0.1, "max_tokens": 50, "user": "ann", "stop": null, "reasoning_effort": "high", "models": ["dear"],
             "service_tier": "priority", "n_predict": 9000});
         let request = parse(&body).unwrap();
-        let who = Principal {
+        let principal = Principal {
             subject: "s".into(),
             tenant: "t".parse().unwrap(),
             role: Role::Backend,
@@ -331,7 +331,7 @@ mod tests {
             issued: colloquy_core::scope::TokenIdentity::default(),
             expires_at: chrono::DateTime::<chrono::Utc>::MAX_UTC,
         };
-        let all = request.client_fields(&who);
+        let all = request.client_fields(&principal);
         assert_eq!(
             Value::Object(all.fields),
             json!({"temperature": 0.3, "min_p": 0.1, "stop": null, "reasoning_effort": "high", "models": ["dear"],
@@ -340,7 +340,7 @@ mod tests {
         assert_eq!(all.max_output_tokens, Some(50));
         let player = Principal {
             role: Role::Player,
-            ..who.clone()
+            ..principal.clone()
         };
         let of_player = request.client_fields(&player);
         assert_eq!(
@@ -349,7 +349,7 @@ mod tests {
         );
         assert_eq!(of_player.max_output_tokens, Some(50));
         assert_eq!(
-            Value::Object(request.sampling_fields(&who).fields),
+            Value::Object(request.sampling_fields(&principal).fields),
             json!({"temperature": 0.3})
         );
     }

@@ -56,7 +56,7 @@ type PendingTurn = oneshot::Receiver<Result<Arc<Turn>, Arc<TurnError>>>;
 /// Cuts the running reply on drop, at the text that was sent.
 pub struct CutOnDrop {
     state: web::Data<AppState>,
-    who: Principal,
+    principal: Principal,
     session: DialogueId,
     /// The number of the turn.
     number: u32,
@@ -68,7 +68,7 @@ impl CutOnDrop {
     pub fn new(talk: &PreparedTalk, sent_chars: Arc<AtomicUsize>) -> Self {
         Self {
             state: talk.state.clone(),
-            who: talk.who.clone(),
+            principal: talk.principal.clone(),
             session: talk.session,
             number: talk.number,
             sent_chars,
@@ -93,7 +93,7 @@ impl CutOnDrop {
             key: None,
             // A later turn is of another request.
             if_head: Some(self.number),
-            who: self.who.clone(),
+            who: self.principal.clone(),
         }
     }
 
@@ -101,11 +101,11 @@ impl CutOnDrop {
     async fn cut_now(mut self) {
         self.armed = false;
         let command = self.command();
-        let scope = self.who.scope();
-        let cut = self.state.sessions.interrupt_dialogue(&scope, self.session, command);
-        if let Err(error) = cut.await {
+        let scope = self.principal.scope();
+        let interrupt = self.state.sessions.interrupt_dialogue(&scope, self.session, command);
+        if let Err(error) = interrupt.await {
             // The next request shows what the client has heard.
-            tracing::debug!(session = %self.session, %error, "a reply that nobody waits for was not cut");
+            tracing::debug!(session = %self.session, %error, "an abandoned reply could not be cut");
         }
     }
 }
@@ -113,17 +113,19 @@ impl CutOnDrop {
 impl Drop for CutOnDrop {
     fn drop(&mut self) {
         if self.armed {
-            let (state, scope, session) = (self.state.clone(), self.who.scope(), self.session);
+            let state = self.state.clone();
+            let scope = self.principal.scope();
+            let session = self.session;
             let command = self.command();
             actix_web::rt::spawn(async move {
                 // The line may still wait for its turn.
                 for _ in 0..MAX_CUT_ATTEMPTS {
-                    let cut = state
+                    let result = state
                         .sessions
                         .interrupt_dialogue(&scope, session, command.clone())
                         .await;
-                    let Err(error) = cut else { return };
-                    tracing::debug!(%session, %error, "a reply that nobody waits for was not cut");
+                    let Err(error) = result else { return };
+                    tracing::debug!(%session, %error, "an abandoned reply could not be cut");
                     tokio::time::sleep(CUT_RETRY_DELAY).await;
                 }
             });
@@ -136,7 +138,7 @@ pub trait ReplyFrames {
     /// Returns the frames before the first word.
     fn opening(&mut self) -> Bytes;
     /// Returns the frame of new words.
-    fn words(&mut self, new: &str) -> Bytes;
+    fn words(&mut self, new_text: &str) -> Bytes;
     /// Returns the frame of pieces of tool calls, which come only if the request asks for tools.
     fn tool_calls(&mut self, _pieces: &[Value]) -> Bytes {
         Bytes::new()
@@ -163,8 +165,8 @@ pub async fn open_stream(mut talk: PreparedTalk) -> Result<OpenedStream, Problem
     let (calls, tool_calls) = mpsc::unbounded_channel();
     talk.tool_calls = talk.may_call_tools().then_some(calls);
     let (feed, events) = mpsc::channel(talk.state.settings.sse_queue);
-    let listener = SseListener::new(feed, talk.who.role == Role::Player);
-    let scope = talk.who.scope();
+    let listener = SseListener::new(feed, talk.principal.role == Role::Player);
+    let scope = talk.principal.scope();
     let attached = talk
         .state
         .sessions
@@ -174,13 +176,13 @@ pub async fn open_stream(mut talk: PreparedTalk) -> Result<OpenedStream, Problem
     let mark = new_mark();
     let running = talk.begin_reply(true, Some(mark.clone())).await?;
 
-    let (out, mut pieces) = mpsc::channel::<Piece>(QUEUED_PIECES);
+    let (piece_sender, mut pieces) = mpsc::channel::<Piece>(QUEUED_PIECES);
     let sent_chars = Arc::new(AtomicUsize::new(0));
-    let sent = Arc::clone(&sent_chars);
+    let sent_counter = Arc::clone(&sent_chars);
     let body = stream::poll_fn(move |cx| {
         pieces.poll_recv(cx).map(|piece| {
             let piece = piece?;
-            sent.store(piece.reply_chars, Ordering::Release);
+            sent_counter.store(piece.reply_chars, Ordering::Release);
             Some(Ok::<_, Problem>(piece.bytes))
         })
     });
@@ -194,7 +196,7 @@ pub async fn open_stream(mut talk: PreparedTalk) -> Result<OpenedStream, Problem
     Ok(OpenedStream {
         stream: ReplyStream {
             talk,
-            out,
+            piece_sender,
             events,
             tool_calls,
             sent_chars,
@@ -210,26 +212,31 @@ pub async fn open_stream(mut talk: PreparedTalk) -> Result<OpenedStream, Problem
 ///
 /// # Errors
 /// As of a line, if the line is not accepted. Later errors are part of the stream.
-pub async fn stream_answer(talk: PreparedTalk, asked: &ChatCompletionRequest) -> Result<HttpResponse, Problem> {
-    let count = if talk.goes_on() { 1 } else { asked.choices };
+pub async fn stream_answer(
+    talk: PreparedTalk,
+    completion_request: &ChatCompletionRequest,
+) -> Result<HttpResponse, Problem> {
+    let count = if talk.goes_on() { 1 } else { completion_request.choices };
     let opened = open_stream(talk).await?;
     let mut answer = StreamedAnswer {
         form: ChunkForm {
             id: format!("chatcmpl-{}", &opened.mark[4..]),
             created: opened.stream.talk.state.services.clock.now().timestamp(),
-            model: asked.model.clone(),
-            with_usage: asked.include_usage,
+            model: completion_request.model.clone(),
+            with_usage: completion_request.include_usage,
             index: 0,
         },
         stream: opened.stream,
     };
-    let (running, mark, attachment) = (opened.running, opened.mark, opened.attachment);
+    let running = opened.running;
+    let mark = opened.mark;
+    let attachment = opened.attachment;
     actix_web::rt::spawn(async move {
         let talk = &answer.stream.talk;
-        let (caller, mut shut) = SseStream::with_shutdown(talk.who.clone());
+        let (caller, mut shutdown) = SseStream::with_shutdown(talk.principal.clone());
         let place = talk.state.streams.add_stream(&talk.state.auth, &caller);
-        let ended = answer.send_choices(count, running, mark, &mut shut).await;
-        if let Err(problem) = ended {
+        let result = answer.send_choices(count, running, mark, &mut shutdown).await;
+        if let Err(problem) = result {
             let _ = answer.stream.send(to_frame(&ErrorBody::from(&problem)), 0).await;
         }
         drop((attachment, place, caller));
@@ -248,7 +255,7 @@ pub struct HungUp;
 /// The way of a talk's replies to the client.
 pub struct ReplyStream {
     pub talk: PreparedTalk,
-    out: mpsc::Sender<Piece>,
+    piece_sender: mpsc::Sender<Piece>,
     events: mpsc::Receiver<Arc<PublishedEvent>>,
     /// Pieces of tool calls. At most the output of one reply waits here.
     tool_calls: mpsc::UnboundedReceiver<Vec<Value>>,
@@ -265,13 +272,13 @@ impl ReplyStream {
         form: &mut impl ReplyFrames,
         running: RunningReply,
         mark: &str,
-        shut: &mut mpsc::Receiver<Problem>,
+        shutdown: &mut mpsc::Receiver<Problem>,
     ) -> Result<Option<SentReply>, Problem> {
         self.sent_chars.store(running.heard_chars, Ordering::Release);
         let mut guard = CutOnDrop::new(&self.talk, Arc::clone(&self.sent_chars));
         let mut has_hung_up = self.send(form.opening(), running.heard_chars).await.is_err();
-        let (mut done, repeated) = match running.accepted {
-            AcceptedLine::Turn { done } => (Some(done), None),
+        let (mut pending_turn, repeated) = match running.accepted {
+            AcceptedLine::Turn { done: pending_turn } => (Some(pending_turn), None),
             AcceptedLine::Repeated(turn) => (None, Some(Ok(ReplyOutcome::Turn(turn)))),
         };
         let heartbeat = Duration::from_millis(self.talk.state.chat.heartbeat_ms);
@@ -281,8 +288,8 @@ impl ReplyStream {
         while outcome.is_none() {
             let event = tokio::select! {
                 biased;
-                Some(why) = shut.recv() => return Err(why),
-                () = self.out.closed(), if !has_hung_up => {
+                Some(problem) = shutdown.recv() => return Err(problem),
+                () = self.piece_sender.closed(), if !has_hung_up => {
                     has_hung_up = true;
                     if number.is_none() {
                         // A line that still waits cannot be cut.
@@ -300,8 +307,8 @@ impl ReplyStream {
                     continue;
                 }
                 // Events come first, so all text was sent when the turn has ended.
-                ended = wait_for_reply(&mut done) => {
-                    outcome = Some(ended);
+                reply = wait_for_reply(&mut pending_turn) => {
+                    outcome = Some(reply);
                     continue;
                 }
                 () = tokio::time::sleep(heartbeat), if !has_hung_up => {
@@ -322,10 +329,10 @@ impl ReplyStream {
                     }
                 }
                 EventBody::ReplyDelta { turn, offset, text, .. } if number == Some(*turn) => {
-                    let skipped = shown_chars.saturating_sub(*offset);
-                    let new: String = text.chars().skip(skipped).collect();
+                    let skipped_chars = shown_chars.saturating_sub(*offset);
+                    let new_text: String = text.chars().skip(skipped_chars).collect();
                     shown_chars = shown_chars.max(offset + text.chars().count());
-                    if !new.is_empty() && self.send(form.words(&new), shown_chars).await.is_err() {
+                    if !new_text.is_empty() && self.send(form.words(&new_text), shown_chars).await.is_err() {
                         guard.cut_now().await;
                         return Ok(None);
                     }
@@ -339,12 +346,12 @@ impl ReplyStream {
             return Ok(None);
         };
         // A repeated line has no events, and a slow event may be behind the commit.
-        let rest: String = outcome.text().chars().skip(shown_chars).collect();
-        if !rest.is_empty() {
-            let _ = self.send(form.words(&rest), usize::MAX).await;
+        let unsent_text: String = outcome.text().chars().skip(shown_chars).collect();
+        if !unsent_text.is_empty() {
+            let _ = self.send(form.words(&unsent_text), usize::MAX).await;
         }
         let status = outcome.turn().map_or(TurnStatus::Completed, |turn| turn.status);
-        let usage = outcome.usage_for(self.talk.who.role);
+        let usage = outcome.usage_for(self.talk.principal.role);
         let ending = form.ending(outcome.finish_reason(&running.chat), status, usage);
         let _ = self.send(ending, usize::MAX).await;
         self.talk.record_outcome(&outcome);
@@ -359,7 +366,10 @@ impl ReplyStream {
     /// # Errors
     /// The client hung up.
     pub async fn send(&self, bytes: Bytes, reply_chars: usize) -> Result<(), HungUp> {
-        self.out.send(Piece { bytes, reply_chars }).await.map_err(|_| HungUp)
+        self.piece_sender
+            .send(Piece { bytes, reply_chars })
+            .await
+            .map_err(|_| HungUp)
     }
 }
 
@@ -414,9 +424,9 @@ impl ReplyFrames for ChunkForm {
         self.choice(role, None)
     }
 
-    fn words(&mut self, new: &str) -> Bytes {
+    fn words(&mut self, new_text: &str) -> Bytes {
         let delta = Delta {
-            content: Some(new),
+            content: Some(new_text),
             ..Delta::default()
         };
         self.choice(delta, None)
@@ -459,26 +469,26 @@ impl StreamedAnswer {
         count: u32,
         running: RunningReply,
         mark: Arc<str>,
-        shut: &mut mpsc::Receiver<Problem>,
+        shutdown: &mut mpsc::Receiver<Problem>,
     ) -> Result<(), Problem> {
-        let mut next = Some((running, mark));
+        let mut next_reply = Some((running, mark));
         let mut usage = Usage::default();
         let mut has_turn = false;
         for index in (0..count).rev() {
-            let (running, mark) = if let Some(first) = next.take() {
-                first
+            let (running, mark) = if let Some(reply) = next_reply.take() {
+                reply
             } else {
                 let mark = new_mark();
-                let next = self.stream.talk.begin_reply(!has_turn, Some(mark.clone()));
-                (next.await?, mark)
+                let reply = self.stream.talk.begin_reply(!has_turn, Some(mark.clone()));
+                (reply.await?, mark)
             };
             self.form.index = index;
-            let sent = self.stream.send_reply(&mut self.form, running, &mark, shut).await?;
-            let Some(sent) = sent else {
+            let sent_reply = self.stream.send_reply(&mut self.form, running, &mark, shutdown).await?;
+            let Some(sent_reply) = sent_reply else {
                 return Ok(());
             };
-            has_turn = sent.is_turn;
-            usage += sent.usage;
+            has_turn = sent_reply.is_turn;
+            usage += sent_reply.usage;
         }
         if self.form.with_usage {
             let chunk = self.form.chunk(&[], ChunkUsage::Total(usage.into()));
@@ -490,8 +500,8 @@ impl StreamedAnswer {
 }
 
 /// Awaits the end of a turn.
-async fn wait_for_reply(done: &mut Option<PendingTurn>) -> Result<ReplyOutcome, Problem> {
-    match done {
+async fn wait_for_reply(pending_turn: &mut Option<PendingTurn>) -> Result<ReplyOutcome, Problem> {
+    match pending_turn {
         Some(received) => ReplyOutcome::from_ended(received.await),
         None => std::future::pending().await,
     }

@@ -26,9 +26,9 @@ pub enum ChatTarget {
 ///
 /// # Errors
 /// 404 if the name means nothing, or an NPC of a world that the token does not reach. 403 if the role may not use it.
-pub async fn find_target(state: &AppState, who: &Principal, name: &str) -> Result<ChatTarget, Problem> {
-    let named = load_named_models(state, who).await?;
-    resolve_target(state, who, &named, name)
+pub async fn find_target(state: &AppState, principal: &Principal, name: &str) -> Result<ChatTarget, Problem> {
+    let models = load_named_models(state, principal).await?;
+    resolve_target(state, principal, &models, name)
 }
 
 /// Returns the meaning of a model name for a caller. `named` has the further names of the caller's tenant.
@@ -37,12 +37,12 @@ pub async fn find_target(state: &AppState, who: &Principal, name: &str) -> Resul
 /// As of [`find_target`].
 pub fn resolve_target(
     state: &AppState,
-    who: &Principal,
-    named: &[ChatModel],
+    principal: &Principal,
+    models: &[ChatModel],
     name: &str,
 ) -> Result<ChatTarget, Problem> {
-    let named = named.iter().find(|model| model.name == name);
-    let target = match named {
+    let model = models.iter().find(|model| model.name == name);
+    let target = match model {
         Some(model) if model.proxy => ChatTarget::Character(Some(Box::new(model.clone()))),
         Some(ChatModel {
             world: Some(world),
@@ -61,17 +61,17 @@ pub fn resolve_target(
         }
     };
     match &target {
-        ChatTarget::Npc { world, .. } if !who.can_access_world(world) || is_hidden_world(who, world) => {
+        ChatTarget::Npc { world, .. } if !principal.can_access_world(world) || is_hidden_world(principal, world) => {
             Err(no_such_model(name))
         }
-        ChatTarget::Character(_) if !may_use_characters(state, who) => Err(Problem::new(
+        ChatTarget::Character(_) if !may_use_characters(state, principal) => Err(Problem::new(
             Code::Forbidden,
             "players may not use characters of their own here (setting `chat.players_use_proxy`)",
         )),
         ChatTarget::Character(model) => {
             let world = model.as_ref().and_then(|model| model.world.as_ref());
-            match (world, &who.world) {
-                (Some(world), _) if !who.can_access_world(world) => Err(no_such_model(name)),
+            match (world, &principal.world) {
+                (Some(world), _) if !principal.can_access_world(world) => Err(no_such_model(name)),
                 // A world for each player would be outside the bounds of the token.
                 (None, Some(_)) => Err(Problem::new(
                     Code::Forbidden,
@@ -85,8 +85,8 @@ pub fn resolve_target(
 }
 
 /// True if the caller may use characters that the chat program describes.
-pub fn may_use_characters(state: &AppState, who: &Principal) -> bool {
-    who.role != Role::Player || state.chat.players_use_proxy
+pub fn may_use_characters(state: &AppState, principal: &Principal) -> bool {
+    principal.role != Role::Player || state.chat.players_use_proxy
 }
 
 /// Returns the further model names of the caller's tenant, each name once: the names that the tenant has stored come before
@@ -94,20 +94,25 @@ pub fn may_use_characters(state: &AppState, who: &Principal) -> bool {
 ///
 /// # Errors
 /// The store's.
-pub async fn load_named_models(state: &AppState, who: &Principal) -> Result<Vec<ChatModel>, Problem> {
-    let stored = state.services.ledger.authored.load_chat_models(&who.scope()).await?;
+pub async fn load_named_models(state: &AppState, principal: &Principal) -> Result<Vec<ChatModel>, Problem> {
+    let stored = state
+        .services
+        .ledger
+        .authored
+        .load_chat_models(&principal.scope())
+        .await?;
     let configured = &state.chat.models;
-    let own = configured
+    let tenant_models = configured
         .iter()
-        .filter(|model| model.tenant.as_ref() == Some(&who.tenant));
+        .filter(|model| model.tenant.as_ref() == Some(&principal.tenant));
     let shared = configured.iter().filter(|model| model.tenant.is_none());
-    let mut named = stored.models;
-    for model in own.chain(shared) {
-        if !named.iter().any(|known| known.name == model.name) {
-            named.push(model.clone());
+    let mut models = stored.models;
+    for model in tenant_models.chain(shared) {
+        if !models.iter().any(|existing| existing.name == model.name) {
+            models.push(model.clone());
         }
     }
-    Ok(named)
+    Ok(models)
 }
 
 /// The answer for an unknown model name.

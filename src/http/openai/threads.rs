@@ -43,16 +43,16 @@ pub struct FoundThread {
 impl KnownSessions {
     /// True if the request asks for something beside the talk: a system message after the last reply that no request for a
     /// turn had.
-    pub fn is_aside(&self, sorted: &SortedMessages) -> bool {
-        let known = self.last_request.as_ref().map(|last| &last.notes);
-        let turns = &sorted.transcript.turns;
+    pub fn is_aside(&self, sorted_messages: &SortedMessages) -> bool {
+        let known_notes = self.last_request.as_ref().map(|request| &request.notes);
+        let turns = &sorted_messages.transcript.turns;
         let is_greeting_alone = turns.len() == 1 && turns[0].player_text.is_empty();
         // After a greeting alone there is nothing to ask about, unless in brackets: the program's rules for each reply.
-        let is_rule = |text: &String| known.is_none() && is_greeting_alone && !text.starts_with('[');
+        let is_rule = |text: &String| known_notes.is_none() && is_greeting_alone && !text.starts_with('[');
         let is_known =
-            |text: &String| is_rule(text) || known.is_some_and(|notes| notes.contains(&TextPrint::of_text(text)));
-        sorted.transcript.end != TranscriptEnd::Reply
-            && sorted
+            |text: &String| is_rule(text) || known_notes.is_some_and(|notes| notes.contains(&TextPrint::of_text(text)));
+        sorted_messages.transcript.end != TranscriptEnd::Reply
+            && sorted_messages
                 .trailing
                 .iter()
                 .any(|text| !is_known(text) && !names_speaker(text))
@@ -60,30 +60,37 @@ impl KnownSessions {
 
     /// True if the request, whose transcript belongs to no session, asks for something about another talk, such as its
     /// title: one text without a stream, where turns are streamed, which quotes the last turn of the talk.
-    pub fn is_aside_of_other_talks(&self, sorted: &SortedMessages, is_streamed: bool) -> bool {
-        let turns_are_streamed = self.last_request.as_ref().is_some_and(|last| last.was_streamed);
-        let may_be_aside = turns_are_streamed && !is_streamed && sorted.transcript.turns.is_empty();
-        let Some(last) = self.last_turn.as_ref().filter(|_| may_be_aside) else {
+    pub fn is_aside_of_other_talks(&self, sorted_messages: &SortedMessages, is_streamed: bool) -> bool {
+        let turns_are_streamed = self.last_request.as_ref().is_some_and(|request| request.was_streamed);
+        let may_be_aside = turns_are_streamed && !is_streamed && sorted_messages.transcript.turns.is_empty();
+        let Some(last_turn) = self.last_turn.as_ref().filter(|_| may_be_aside) else {
             return false;
         };
         // Joined lines stand apart in the quote, perhaps with names before them.
-        let last_line = SpokenText::new(last.player_text.rsplit("\n\n").next().unwrap_or_default());
-        let last_reply = SpokenText::new(&last.reply_text);
-        let quotes_turn =
-            |text: &str| !last.reply_text.is_empty() && last_line.is_quoted_in(text) && last_reply.is_quoted_in(text);
-        let line = match &sorted.transcript.end {
+        let last_line = SpokenText::new(last_turn.player_text.rsplit("\n\n").next().unwrap_or_default());
+        let last_reply = SpokenText::new(&last_turn.reply_text);
+        let quotes_turn = |text: &str| {
+            !last_turn.reply_text.is_empty() && last_line.is_quoted_in(text) && last_reply.is_quoted_in(text)
+        };
+        let line = match &sorted_messages.transcript.end {
             TranscriptEnd::Line(line) => line.as_str(),
             TranscriptEnd::Reply => "",
         };
-        let head = sorted.head.iter().map(|message| message.content.as_str());
-        let mut texts = head.chain(sorted.notes.iter().map(String::as_str)).chain([line]);
+        let head = sorted_messages.head.iter().map(|message| message.content.as_str());
+        let mut texts = head
+            .chain(sorted_messages.notes.iter().map(String::as_str))
+            .chain([line]);
         texts.any(quotes_turn)
     }
 
     /// Notes the marks of a request for a turn.
-    pub fn note_request(&mut self, sorted: &SortedMessages, is_streamed: bool) {
+    pub fn note_request(&mut self, sorted_messages: &SortedMessages, is_streamed: bool) {
         self.last_request = Some(LastRequest {
-            notes: sorted.notes.iter().map(|note| TextPrint::of_text(note)).collect(),
+            notes: sorted_messages
+                .notes
+                .iter()
+                .map(|note| TextPrint::of_text(note))
+                .collect(),
             was_streamed: is_streamed,
         });
     }
@@ -101,13 +108,16 @@ impl KnownSessions {
     pub async fn find_talk(
         &mut self,
         state: &AppState,
-        who: &Principal,
+        principal: &Principal,
         key: &ThreadKey,
-        sorted: &SortedMessages,
+        sorted_messages: &SortedMessages,
     ) -> Result<Option<FoundThread>, Problem> {
-        match self.find_session(state, who, key, &sorted.transcript).await? {
-            Some(found) => Ok(Some(found)),
-            None => self.take_session_without_turns(state, who, sorted).await,
+        match self
+            .find_session(state, principal, key, &sorted_messages.transcript)
+            .await?
+        {
+            Some(thread) => Ok(Some(thread)),
+            None => self.take_session_without_turns(state, principal, sorted_messages).await,
         }
     }
 
@@ -115,18 +125,18 @@ impl KnownSessions {
     async fn take_session_without_turns(
         &mut self,
         state: &AppState,
-        who: &Principal,
-        sorted: &SortedMessages,
+        principal: &Principal,
+        sorted_messages: &SortedMessages,
     ) -> Result<Option<FoundThread>, Problem> {
         let Some(session) = self.awaits_results.take() else {
             return Ok(None);
         };
         let dialogues = &state.services.ledger.dialogues;
-        let found = dialogues.load_dialogue(&who.scope(), session).await?;
-        let found = found.filter(|dialogue| dialogue.status == DialogueStatus::Open && dialogue.head_turn == 0);
-        Ok(found.map(|dialogue| FoundThread {
+        let dialogue = dialogues.load_dialogue(&principal.scope(), session).await?;
+        let dialogue = dialogue.filter(|dialogue| dialogue.status == DialogueStatus::Open && dialogue.head_turn == 0);
+        Ok(dialogue.map(|dialogue| FoundThread {
             dialogue,
-            alignment: align_transcript(&ComparedTranscript::new(&sorted.transcript), &[]),
+            alignment: align_transcript(&ComparedTranscript::new(&sorted_messages.transcript), &[]),
         }))
     }
 
@@ -137,18 +147,18 @@ impl KnownSessions {
     pub async fn find_session(
         &mut self,
         state: &AppState,
-        who: &Principal,
+        principal: &Principal,
         key: &ThreadKey,
         transcript: &Transcript,
     ) -> Result<Option<FoundThread>, Problem> {
         let compared = ComparedTranscript::new(transcript);
         if let Ok(id) = key.name.parse::<DialogueId>() {
-            let dialogue = reachable_open_session(state, who, id).await?;
+            let dialogue = reachable_open_session(state, principal, id).await?;
             let is_of_player = dialogue.player.as_ref() == Some(&key.player);
             if dialogue.world != key.world || !dialogue.npcs.contains(&key.npc) || !is_of_player {
                 return Err(Problem::not_found("session of this model"));
             }
-            let turns = self.read_turns(state, who, &dialogue).await?;
+            let turns = self.read_turns(state, principal, &dialogue).await?;
             if transcript.turns.is_empty() && transcript.end == TranscriptEnd::Line(String::new()) && !turns.is_empty()
             {
                 return Err(Problem::invalid_field(
@@ -167,16 +177,16 @@ impl KnownSessions {
             !key.name.is_empty() || !alignment.may_be_another_talk(dialogue.head_turn)
         };
         // Most requests go on with the session of the request before.
-        if let Some(last) = self.sessions.last().map(|known| known.id)
+        if let Some(last_session) = self.sessions.last().map(|session| session.id)
             && let Some(dialogue) = state
                 .services
                 .ledger
                 .dialogues
-                .load_dialogue(&who.scope(), last)
+                .load_dialogue(&principal.scope(), last_session)
                 .await?
             && dialogue.status == DialogueStatus::Open
         {
-            let alignment = align_transcript(&compared, self.read_turns(state, who, &dialogue).await?);
+            let alignment = align_transcript(&compared, self.read_turns(state, principal, &dialogue).await?);
             if alignment.shared_turns > 0 && alignment.missing.is_empty() && is_its_talk(&dialogue, &alignment) {
                 return Ok(Some(FoundThread { dialogue, alignment }));
             }
@@ -185,8 +195,8 @@ impl KnownSessions {
         let rank = |alignment: &TranscriptAlignment| (alignment.shared_turns, Reverse(alignment.missing.len()));
         let mut best: Option<FoundThread> = None;
         let mut newest = None;
-        for dialogue in latest_sessions_of(state, who, key).await? {
-            let alignment = align_transcript(&compared, self.read_turns(state, who, &dialogue).await?);
+        for dialogue in latest_sessions_of(state, principal, key).await? {
+            let alignment = align_transcript(&compared, self.read_turns(state, principal, &dialogue).await?);
             if newest.is_none() && !key.name.is_empty() {
                 newest = Some((dialogue.clone(), alignment.clone()));
             }
@@ -207,15 +217,15 @@ impl KnownSessions {
     async fn read_turns(
         &mut self,
         state: &AppState,
-        who: &Principal,
+        principal: &Principal,
         dialogue: &Dialogue,
     ) -> Result<&[StoredTurn], Problem> {
         let mut session = self.take_session(dialogue.id);
         if !session.is_current(dialogue) {
-            let from = dialogue.head_turn.saturating_sub(MAX_COMPARED_TURNS).saturating_add(1);
+            let first_number = dialogue.head_turn.saturating_sub(MAX_COMPARED_TURNS).saturating_add(1);
             let dialogues = &state.services.ledger.dialogues;
             let turns = dialogues
-                .load_turns(&who.scope(), dialogue.id, from, dialogue.head_turn)
+                .load_turns(&principal.scope(), dialogue.id, first_number, dialogue.head_turn)
                 .await?;
             session.turns.clear();
             for turn in &turns {
@@ -228,7 +238,7 @@ impl KnownSessions {
             self.sessions.remove(0);
         }
         self.sessions.push(session);
-        Ok(self.sessions.last().map_or(&[], |known| &known.turns))
+        Ok(self.sessions.last().map_or(&[], |session| &session.turns))
     }
 
     /// Records a turn that was just committed.
@@ -247,16 +257,16 @@ impl KnownSessions {
 
     /// Takes a session out of the list; without its turns, if the session is not known.
     fn take_session(&mut self, id: DialogueId) -> KnownSession {
-        let at = self.sessions.iter().position(|known| known.id == id);
-        at.map_or_else(|| KnownSession::new(id), |at| self.sessions.remove(at))
+        let index = self.sessions.iter().position(|session| session.id == id);
+        index.map_or_else(|| KnownSession::new(id), |index| self.sessions.remove(index))
     }
 }
 
 impl KnownSession {
     fn append(&mut self, turn: &Turn) {
         self.turns.push(to_stored_turn(turn));
-        if let Some(older) = self.turns.len().checked_sub(TURNS_WITH_TEXT + 1) {
-            self.turns[older].forget_text();
+        if let Some(index) = self.turns.len().checked_sub(TURNS_WITH_TEXT + 1) {
+            self.turns[index].forget_text();
         }
     }
 }
@@ -273,29 +283,29 @@ impl FoundThread {
     pub async fn were_all_spoken(
         &self,
         state: &AppState,
-        who: &Principal,
+        principal: &Principal,
         turns: &[&TranscriptTurn],
     ) -> Result<bool, Problem> {
         if turns.is_empty() {
             return Ok(true);
         }
         let Dialogue { id, head_turn, .. } = self.dialogue;
-        let from = head_turn.saturating_sub(MAX_COMPARED_TURNS).saturating_add(1);
+        let first_number = head_turn.saturating_sub(MAX_COMPARED_TURNS).saturating_add(1);
         let store = &state.services.ledger.dialogues;
-        let scope = who.scope();
-        let standing = store.load_turns(&scope, id, from, head_turn).await?;
+        let scope = principal.scope();
+        let standing = store.load_turns(&scope, id, first_number, head_turn).await?;
         let unsaid = store.list_unsaid_turns(&scope, id, MAX_UNSAID_TURNS).await?;
         let standing: Vec<StoredTurn> = standing.iter().map(to_stored_turn).collect();
         let unsaid: Vec<StoredTurn> = unsaid.iter().map(to_stored_turn).collect();
-        let mut spoken = SpokenTurns::new(&standing, &unsaid, self.alignment.last_standing);
-        Ok(turns.iter().all(|turn| spoken.take(turn)))
+        let mut spoken_turns = SpokenTurns::new(&standing, &unsaid, self.alignment.last_standing);
+        Ok(turns.iter().all(|turn| spoken_turns.take(turn)))
     }
 }
 
 /// Returns the latest open sessions of a talk, newest first.
 async fn latest_sessions_of(
     state: &AppState,
-    who: &Principal,
+    principal: &Principal,
     key: &ThreadKey,
 ) -> Result<impl Iterator<Item = Dialogue> + use<>, Problem> {
     let filter = DialogueFilter {
@@ -312,8 +322,11 @@ async fn latest_sessions_of(
         after: None,
     };
     let dialogues = &state.services.ledger.dialogues;
-    let found = dialogues.list_dialogues(&who.scope(), &filter, &page).await?;
-    Ok(found.items.into_iter().filter(|dialogue| dialogue.npcs.len() == 1))
+    let page_of_dialogues = dialogues.list_dialogues(&principal.scope(), &filter, &page).await?;
+    Ok(page_of_dialogues
+        .items
+        .into_iter()
+        .filter(|dialogue| dialogue.npcs.len() == 1))
 }
 
 /// Returns the newest open session of a talk.
@@ -322,10 +335,10 @@ async fn latest_sessions_of(
 /// The store's.
 pub async fn newest_session_of(
     state: &AppState,
-    who: &Principal,
+    principal: &Principal,
     key: &ThreadKey,
 ) -> Result<Option<Dialogue>, Problem> {
-    Ok(latest_sessions_of(state, who, key).await?.next())
+    Ok(latest_sessions_of(state, principal, key).await?.next())
 }
 
 /// A line without earlier turns follows the last turn of a session that the request names.

@@ -22,13 +22,13 @@ impl ReplyOutcome {
     ///
     /// # Errors
     /// The turn failed, or the session ended before the turn.
-    pub fn from_ended<E>(ended: Result<Result<Arc<Turn>, Arc<TurnError>>, E>) -> Result<Self, Problem> {
-        if let Ok(Err(error)) = &ended
-            && let TurnError::CalledTools(called) = &**error
+    pub fn from_ended<E>(result: Result<Result<Arc<Turn>, Arc<TurnError>>, E>) -> Result<Self, Problem> {
+        if let Ok(Err(error)) = &result
+            && let TurnError::CalledTools(calls) = &**error
         {
-            return Ok(Self::ToolCalls(Arc::clone(called)));
+            return Ok(Self::ToolCalls(Arc::clone(calls)));
         }
-        completed_turn(ended).map(Self::Turn)
+        completed_turn(result).map(Self::Turn)
     }
 
     pub const fn turn(&self) -> Option<&Arc<Turn>> {
@@ -97,16 +97,16 @@ fn merge_tool_calls(pieces: &[Value]) -> Vec<Value> {
             (None, None) => calls.len().checked_sub(1),
         };
         let is_same = |call: &Map<String, Value>| id.is_none() || id_of(call).is_none() || id == id_of(call);
-        match position.filter(|at| is_same(&calls[*at])) {
-            Some(at) => merge_fields(&mut calls[at], piece),
+        match position.filter(|position| is_same(&calls[*position])) {
+            Some(position) => merge_fields(&mut calls[position], piece),
             None => calls.push(piece.clone()),
         }
     }
-    let whole = calls.into_iter().map(|mut call| {
+    let merged_calls = calls.into_iter().map(|mut call| {
         call.remove("index");
         Value::Object(call)
     });
-    whole.collect()
+    merged_calls.collect()
 }
 
 fn id_of(call: &Map<String, Value>) -> Option<&str> {
@@ -117,10 +117,10 @@ fn id_of(call: &Map<String, Value>) -> Option<&str> {
 fn merge_fields(call: &mut Map<String, Value>, piece: &Map<String, Value>) {
     for (name, value) in piece {
         match (call.get_mut(name), value) {
-            (Some(Value::Object(known)), Value::Object(new)) => merge_fields(known, new),
-            (Some(Value::String(known)), Value::String(new)) if name == "arguments" => known.push_str(new),
+            (Some(Value::Object(target)), Value::Object(addition)) => merge_fields(target, addition),
+            (Some(Value::String(target)), Value::String(addition)) if name == "arguments" => target.push_str(addition),
             (Some(_), Value::Null) => {}
-            (Some(_), Value::String(new)) if new.is_empty() => {}
+            (Some(_), Value::String(addition)) if addition.is_empty() => {}
             _ => {
                 call.insert(name.clone(), value.clone());
             }

@@ -126,8 +126,8 @@ fn rules_between_fields() -> [(&'static str, Value); 6] {
     ]
 }
 
-fn if_else(condition: Value, then: Value, otherwise: Value) -> Value {
-    Value::from_iter([("if", condition), ("then", then), ("else", otherwise)])
+fn if_else(condition: Value, consequence: Value, alternative: Value) -> Value {
+    Value::from_iter([("if", condition), ("then", consequence), ("else", alternative)])
 }
 
 /// The field is set, and fits the schema.
@@ -176,46 +176,52 @@ mod tests {
 
     #[test]
     fn bodies_state_what_their_fields_need_and_exclude() {
-        let fits = |body: &str, mut value: Value, more: Value| {
+        let fits = |body: &str, mut value: Value, fields: Value| {
             let target = format!("#/components/schemas/{body}");
             let schema = json!({"$ref": target, "components": document()["components"]});
             value
                 .as_object_mut()
                 .unwrap()
-                .extend(more.as_object().cloned().unwrap());
+                .extend(fields.as_object().cloned().unwrap());
             jsonschema::validator_for(&schema).unwrap().is_valid(&value)
         };
-        let session = |more| fits("SessionBody", json!({"world_id": "vale", "player_id": "p7"}), more);
+        let session = |fields| fits("SessionBody", json!({"world_id": "vale", "player_id": "p7"}), fields);
         assert!(session(json!({"npc_id": "mira"})));
         assert!(session(json!({"npc_id": null, "npc_ids": ["mira"]})));
         assert!(!session(json!({})));
         assert!(!session(json!({"npc_id": "mira", "npc_ids": ["ergen"]})));
-        let revocation = |more| fits("RevokeRequest", json!({}), more);
-        let at = "2026-01-31T12:00:00Z";
-        assert!(revocation(json!({"jti": "1", "expires_at": at})));
-        assert!(revocation(json!({"subject": "s", "before": at})));
+        let revocation = |fields| fits("RevokeRequest", json!({}), fields);
+        let moment = "2026-01-31T12:00:00Z";
+        assert!(revocation(json!({"jti": "1", "expires_at": moment})));
+        assert!(revocation(json!({"subject": "s", "before": moment})));
         assert!(revocation(json!({"player_id": "p7", "jti": null})));
         assert!(!revocation(json!({})));
-        assert!(!revocation(json!({"jti": "1", "before": at})));
+        assert!(!revocation(json!({"jti": "1", "before": moment})));
         assert!(!revocation(json!({"subject": "s", "player_id": "p7"})));
-        assert!(!revocation(json!({"player_id": "p7", "expires_at": at})));
+        assert!(!revocation(json!({"player_id": "p7", "expires_at": moment})));
         let tell = json!({"text": "She looks away."});
-        let entry = |more| fits("LoreText", json!({"name": "The well", "content": "It is deep."}), more);
+        let entry = |fields| {
+            fits(
+                "LoreText",
+                json!({"name": "The well", "content": "It is deep."}),
+                fields,
+            )
+        };
         assert!(entry(json!({"tell": null})));
         assert!(entry(json!({"tell": tell, "when": [{"item": "key"}]})));
         assert!(!entry(json!({"tell": tell})));
         assert!(!entry(json!({"when": [{"item": "key", "at": 1}]})));
-        let scenario = |more| {
+        let scenario = |fields| {
             fits(
                 "ScenarioBody",
                 json!({"title": "The well", "content": "It is deep."}),
-                more,
+                fields,
             )
         };
         assert!(scenario(json!({"required_progress": 0})));
         assert!(scenario(json!({"tell": tell, "required_progress": 1})));
         assert!(!scenario(json!({"tell": tell, "required_progress": 0})));
-        let directive = |more| fits("DirectiveBody", json!({"keys": ["world:vale"]}), more);
+        let directive = |fields| fits("DirectiveBody", json!({"keys": ["world:vale"]}), fields);
         assert!(directive(json!({"text": "Be kind."})));
         assert!(directive(json!({"fails_if": ["it is rude"]})));
         assert!(!directive(json!({"text": " ", "instructions": []})));
@@ -266,12 +272,15 @@ mod tests {
         let mut of_worlds = BTreeSet::new();
         collect_properties(&schemas["WorldBody"]["properties"]["settings"], &mut of_worlds);
         for body in BODIES_OF_OTHER_TIERS {
-            let mut others = BTreeSet::new();
-            collect_properties(&schemas[body], &mut others);
+            let mut other_settings = BTreeSet::new();
+            collect_properties(&schemas[body], &mut other_settings);
             for name in WORLD_SETTINGS {
-                assert!(of_worlds.contains(name) && !others.contains(name), "{body}: {name}");
+                assert!(
+                    of_worlds.contains(name) && !other_settings.contains(name),
+                    "{body}: {name}"
+                );
             }
-            assert!(others.contains("top_k"), "{body}");
+            assert!(other_settings.contains("top_k"), "{body}");
         }
     }
 }

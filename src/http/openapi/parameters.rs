@@ -43,7 +43,8 @@ const AUTHORED: [&str; 7] = ["directives", "lore", "npcs", "scenarios", "tenants
 
 /// Adds the rule of a parameter to its schema, unless the operation states its own.
 pub fn complete_parameter(path: &str, parameter: &mut Value) {
-    let (place, name) = (parameter["in"].as_str(), parameter["name"].as_str());
+    let place = parameter["in"].as_str();
+    let name = parameter["name"].as_str();
     let (Some(place), Some(name)) = (place, name) else {
         return;
     };
@@ -116,7 +117,7 @@ fn cursor_pattern(path: &str) -> Option<String> {
     if AUTHORED.contains(&list) {
         return Some(AUTHORED_ID.to_owned());
     }
-    let (_, prefix) = PREFIXES.iter().find(|(of, _)| *of == list)?;
+    let (_, prefix) = PREFIXES.iter().find(|(list_name, _)| *list_name == list)?;
     Some(format!("^{prefix}_{ULID}$"))
 }
 
@@ -146,8 +147,8 @@ pub fn merge_flattened_schemas(components: &Value, schema: &mut Value) {
         for (name, property) in part["properties"].as_object().into_iter().flatten() {
             merged["properties"][name] = property.clone();
         }
-        if let (Some(all), Some(more)) = (merged["required"].as_array_mut(), part["required"].as_array()) {
-            all.extend(more.iter().cloned());
+        if let (Some(required), Some(additional)) = (merged["required"].as_array_mut(), part["required"].as_array()) {
+            required.extend(additional.iter().cloned());
         }
     }
     if let Some(text) = schema.get("description") {
@@ -216,9 +217,9 @@ mod tests {
         ] {
             assert_eq!(cursor_pattern(path).as_deref(), cursor, "{path}");
         }
-        let mut who = json!({"in": "query", "name": "who", "schema": {"type": "string", "maxLength": 200}});
-        complete_parameter("/v1/worlds/{world}/state", &mut who);
-        assert_eq!(who["schema"]["pattern"], prose_pattern());
+        let mut character = json!({"in": "query", "name": "who", "schema": {"type": "string", "maxLength": 200}});
+        complete_parameter("/v1/worlds/{world}/state", &mut character);
+        assert_eq!(character["schema"]["pattern"], prose_pattern());
         for (name, rule) in [("key", KEY_PATTERN), ("heard_by", AUTHORED_ID)] {
             let mut parameter = json!({"in": "query", "name": name, "schema": {"type": "string"}});
             complete_parameter("/v1/npc-conversations", &mut parameter);

@@ -111,7 +111,7 @@ fn complete_map(name: &str, property: &mut Value) {
     if property.get("additionalProperties").is_none() {
         return;
     }
-    let (most, longest) = match name {
+    let (max_entries, longest) = match name {
         "adjacent" | "changed_by" => (500, 64),
         "synonyms" => (200, 32),
         "facts_d" => {
@@ -127,7 +127,7 @@ fn complete_map(name: &str, property: &mut Value) {
         "synonyms" => property["additionalProperties"] = text.clone(),
         _ => {}
     }
-    property["maxProperties"] = json!(most);
+    property["maxProperties"] = json!(max_entries);
     property["propertyNames"] = text;
 }
 

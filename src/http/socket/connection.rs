@@ -111,8 +111,8 @@ pub struct SocketConnection {
     is_refusal: bool,
     /// Set once the actor runs; until then the queue only fills.
     addr: OnceLock<Addr<PlayerSocket>>,
-    out: Mutex<OutboundQueue>,
-    gone: AtomicBool,
+    outbound: Mutex<OutboundQueue>,
+    is_closed: AtomicBool,
     /// When the client was last heard, in ms since the hub started.
     heard_ms: AtomicU64,
     tcp: Option<Arc<transport::TcpConnection>>,
@@ -124,9 +124,9 @@ struct OutboundQueue {
     queue: VecDeque<OutboundItem>,
     bytes: usize,
     /// Messages queued since the connection opened.
-    queued: u64,
+    queued_count: u64,
     /// Messages that the actor has taken since the connection opened.
-    taken: u64,
+    taken_count: u64,
     /// True if a `FlushQueued` is on its way to the actor, or the actor waits to join more deltas.
     woken: bool,
     /// Since when messages wait, in ms since the hub started.
@@ -140,9 +140,9 @@ struct OutboundQueue {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SentCounts {
     /// Messages that were queued for the client.
-    pub queued: u64,
+    pub queued_count: u64,
     /// Messages of these that were given to the network.
-    pub taken: u64,
+    pub taken_count: u64,
 }
 
 /// The next step of the actor.
@@ -184,76 +184,76 @@ impl SocketConnection {
     /// Closes the connection `close_delay_ms` after the queued messages have gone out. The first call decides the code
     /// (a [`close_code`] code). Send the error event before.
     pub fn close_after_flush(&self, code: u16, reason: &'static str) {
-        let mut out = self.out.lock();
-        if out.close.is_some() || self.is_gone() {
+        let mut outbound = self.outbound.lock();
+        if outbound.close.is_some() || self.is_gone() {
             return;
         }
-        out.close = Some((code, reason));
-        out.close_since_ms = self.hub.now_ms();
+        outbound.close = Some((code, reason));
+        outbound.close_since_ms = self.hub.now_ms();
         self.hub.count_close(code);
-        self.wake_actor(&mut out);
+        self.wake_actor(&mut outbound);
     }
     /// Returns the messages queued so far, and how many of them were given to the network.
     #[must_use]
     pub fn sent_counts(&self) -> SentCounts {
-        let out = self.out.lock();
+        let outbound = self.outbound.lock();
         SentCounts {
-            queued: out.queued,
-            taken: out.taken,
+            queued_count: outbound.queued_count,
+            taken_count: outbound.taken_count,
         }
     }
     /// True while messages wait for the client.
     pub(super) fn has_queued(&self) -> bool {
-        !self.out.lock().queue.is_empty()
+        !self.outbound.lock().queue.is_empty()
     }
     /// True if the connection can send no more.
     #[must_use]
     pub fn is_gone(&self) -> bool {
-        self.gone.load(Relaxed)
+        self.is_closed.load(Relaxed)
     }
 
     fn push_item(&self, item: OutboundItem) -> Result<(), ListenerGone> {
-        let mut out = self.out.lock();
-        if out.close.is_some() || self.is_gone() {
+        let mut outbound = self.outbound.lock();
+        if outbound.close.is_some() || self.is_gone() {
             return Err(ListenerGone);
         }
         let limits = &self.hub.settings;
         let bytes = item.byte_len();
-        if out.queue.len() >= limits.max_queued || out.bytes + bytes > limits.max_queued_bytes {
-            self.cut_connection(&mut out, close_code::SLOW_CONSUMER);
+        if outbound.queue.len() >= limits.max_queued || outbound.bytes + bytes > limits.max_queued_bytes {
+            self.cut_connection(&mut outbound, close_code::SLOW_CONSUMER);
             return Err(ListenerGone);
         }
-        out.queue.push_back(item);
-        out.queued += 1;
-        out.bytes += bytes;
-        out.waits_since_ms.get_or_insert_with(|| self.hub.now_ms());
-        self.wake_actor(&mut out);
+        outbound.queue.push_back(item);
+        outbound.queued_count += 1;
+        outbound.bytes += bytes;
+        outbound.waits_since_ms.get_or_insert_with(|| self.hub.now_ms());
+        self.wake_actor(&mut outbound);
         Ok(())
     }
 
     /// Wakes the actor, at most once until the actor has looked.
-    fn wake_actor(&self, out: &mut OutboundQueue) {
-        if let Some(addr) = self.addr.get().filter(|_| !out.woken) {
+    fn wake_actor(&self, outbound: &mut OutboundQueue) {
+        if let Some(addr) = self.addr.get().filter(|_| !outbound.woken) {
             // At most one `FlushQueued` is on its way, so `FlushQueued` cannot fill the mailbox. A closed mailbox means
             // that the socket is gone.
-            out.woken = addr.try_send(FlushQueued).is_ok();
+            outbound.woken = addr.try_send(FlushQueued).is_ok();
         }
     }
 
     /// Shuts the connection down from outside, because the actor may not be polled any more.
-    fn cut_connection(&self, out: &mut OutboundQueue, code: u16) {
-        if out.close.is_none() {
-            out.close = Some((code, ""));
-            out.close_since_ms = self.hub.now_ms();
+    fn cut_connection(&self, outbound: &mut OutboundQueue, code: u16) {
+        if outbound.close.is_none() {
+            outbound.close = Some((code, ""));
+            outbound.close_since_ms = self.hub.now_ms();
             self.hub.count_close(code);
         }
-        self.gone.store(true, Relaxed);
-        out.queue = VecDeque::new();
-        out.bytes = 0;
+        self.is_closed.store(true, Relaxed);
+        outbound.queue = VecDeque::new();
+        outbound.bytes = 0;
         if let Some(tcp) = &self.tcp {
             tcp.cut_off();
         }
-        self.wake_actor(out);
+        self.wake_actor(outbound);
         tracing::info!(connection = self.id, code, "a socket was cut");
     }
 
@@ -264,36 +264,40 @@ impl SocketConnection {
     /// Checks the heartbeat of the connection. Runs outside the actor, which may be stuck.
     fn check_heartbeat(&self, now_ms: u64) {
         let limits = &self.hub.settings;
-        let (silence, ping) = (limits.silence_s * 1_000, limits.ping_s * 1_000);
-        let mut out = self.out.lock();
+        let silence = limits.silence_s * 1_000;
+        let ping = limits.ping_s * 1_000;
+        let mut outbound = self.outbound.lock();
         if self.is_gone() {
             return;
         }
-        let waited = |since: u64| now_ms.saturating_sub(since);
-        if out.close.is_some() {
+        let elapsed_since = |since: u64| now_ms.saturating_sub(since);
+        if outbound.close.is_some() {
             // The close frame was not sent or not answered. A refused client has been told all it needs.
             let patience = if self.is_refusal {
                 REFUSAL_PATIENCE_MS
             } else {
                 CLOSE_PATIENCE_MS
             };
-            if waited(out.close_since_ms) >= patience + limits.close_delay_ms {
-                let code = out.close.map_or(close_code::INTERNAL, |(code, _)| code);
-                self.cut_connection(&mut out, code);
+            if elapsed_since(outbound.close_since_ms) >= patience + limits.close_delay_ms {
+                let code = outbound.close.map_or(close_code::INTERNAL, |(code, _)| code);
+                self.cut_connection(&mut outbound, code);
             }
             return;
         }
-        if out.waits_since_ms.is_some_and(|since| waited(since) >= silence) {
-            return self.cut_connection(&mut out, close_code::SLOW_CONSUMER);
+        if outbound
+            .waits_since_ms
+            .is_some_and(|since| elapsed_since(since) >= silence)
+        {
+            return self.cut_connection(&mut outbound, close_code::SLOW_CONSUMER);
         }
-        let silent = waited(self.heard_ms.load(Relaxed));
+        let silent = elapsed_since(self.heard_ms.load(Relaxed));
         if silent >= silence {
-            drop(out);
+            drop(outbound);
             return self.close_with_error(close_code::IDLE, "idle", "nothing was heard for too long");
         }
-        if silent >= ping && waited(out.pinged_ms) >= ping {
-            out.pinged_ms = now_ms;
-            drop(out);
+        if silent >= ping && elapsed_since(outbound.pinged_ms) >= ping {
+            outbound.pinged_ms = now_ms;
+            drop(outbound);
             // A full queue cuts the connection, as intended.
             let _ = self.push_item(OutboundItem::Ping);
         }
@@ -325,7 +329,7 @@ impl SocketConnection {
     }
 
     pub(super) fn is_closing(&self) -> bool {
-        self.out.lock().close.is_some()
+        self.outbound.lock().close.is_some()
     }
 
     /// Takes the queued messages. Deltas at the end may wait for more deltas, unless `joining_over`.
@@ -333,27 +337,27 @@ impl SocketConnection {
         if self.is_gone() {
             return FlushBatch::Gone;
         }
-        let mut out = self.out.lock();
-        if !joining_over && out.close.is_none() && matches!(out.queue.back(), Some(OutboundItem::Delta(_))) {
+        let mut outbound = self.outbound.lock();
+        if !joining_over && outbound.close.is_none() && matches!(outbound.queue.back(), Some(OutboundItem::Delta(_))) {
             // `woken` stays set: the actor's timer comes before the next wake-up is needed.
             return FlushBatch::Later(self.coalesce);
         }
-        out.bytes = 0;
-        out.woken = false;
-        out.taken = out.queued;
-        out.waits_since_ms = None;
+        outbound.bytes = 0;
+        outbound.woken = false;
+        outbound.taken_count = outbound.queued_count;
+        outbound.waits_since_ms = None;
         FlushBatch::Now {
-            items: std::mem::take(&mut out.queue),
-            close: out.close,
+            items: std::mem::take(&mut outbound.queue),
+            close: outbound.close,
         }
     }
 
     pub(super) fn on_ended(&self) {
-        let mut out = self.out.lock();
-        self.gone.store(true, Relaxed);
-        out.queue = VecDeque::new();
-        out.bytes = 0;
-        drop(out);
+        let mut outbound = self.outbound.lock();
+        self.is_closed.store(true, Relaxed);
+        outbound.queue = VecDeque::new();
+        outbound.bytes = 0;
+        drop(outbound);
         drop(self.place.lock().take());
         self.hub.sockets.lock().remove(&self.id);
     }
@@ -488,8 +492,8 @@ impl SocketHub {
             own_events: options.own_events,
             is_refusal: options.tenant.is_none(),
             addr: OnceLock::new(),
-            out: Mutex::default(),
-            gone: AtomicBool::new(false),
+            outbound: Mutex::default(),
+            is_closed: AtomicBool::new(false),
             heard_ms: AtomicU64::new(hub.now_ms()),
             tcp,
             place: Mutex::new(Some(place)),
@@ -515,8 +519,8 @@ impl SocketHub {
     /// Sends the notice of a shutdown to every socket: `notice` (`server.draining`), or the notice in the socket's form.
     pub fn broadcast_draining(&self, notice: &ByteString) {
         for connection in self.hub.open_connections() {
-            let own = connection.own_events.write_draining;
-            let text = own.map_or_else(|| notice.clone(), |write| write().into());
+            let write_own_notice = connection.own_events.write_draining;
+            let text = write_own_notice.map_or_else(|| notice.clone(), |write| write().into());
             // Gone sockets need no message.
             let _ = connection.send_text(text);
         }
@@ -526,15 +530,15 @@ impl SocketHub {
         for connection in self.hub.open_connections() {
             connection.close_after_flush(code, reason);
         }
-        let emptied = async {
+        let closing = async {
             while self.open_count() > 0 {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        if tokio::time::timeout(deadline, emptied).await.is_err() {
+        if tokio::time::timeout(deadline, closing).await.is_err() {
             for connection in self.hub.open_connections() {
-                let mut out = connection.out.lock();
-                connection.cut_connection(&mut out, code);
+                let mut outbound = connection.outbound.lock();
+                connection.cut_connection(&mut outbound, code);
             }
         }
     }

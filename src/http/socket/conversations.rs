@@ -31,7 +31,7 @@ impl SocketState {
     pub(super) async fn watch_conversation(
         self: &Arc<Self>,
         connection: &Arc<SocketConnection>,
-        who: &Principal,
+        principal: &Principal,
         message: ConversationWatch,
         re: Option<&str>,
     ) -> Result<(), Problem> {
@@ -39,25 +39,25 @@ impl SocketState {
         if !self.open.lock().contains_key(&id) {
             self.check_session_limit()?;
         }
-        let include = allowed_includes(who, &message.include)?;
-        let dialogue = reachable_conversation(&self.state, who, id).await?;
+        let include = allowed_includes(principal, &message.include)?;
+        let dialogue = reachable_conversation(&self.state, principal, id).await?;
         if dialogue.status == DialogueStatus::Closed {
             return Err(Problem::new(
                 Code::ConversationEnded,
                 "this conversation has ended; read its turns",
             ));
         }
-        let scope = who.scope();
-        let before = self.subscription_of(id);
-        let subscription = DialogueSubscription::new(connection.clone(), who.role, include);
-        let subscription = Arc::new(subscription.replacing_earlier(before.as_ref()));
+        let scope = principal.scope();
+        let earlier = self.subscription_of(id);
+        let subscription = DialogueSubscription::new(connection.clone(), principal.role, include);
+        let subscription = Arc::new(subscription.replacing_earlier(earlier.as_ref()));
         let conversations = self.state.sessions.npc_conversations();
         // A viewer changes no state and spends no tokens.
-        let wakes = who.role != Role::Viewer;
+        let wakes = principal.role != Role::Viewer;
         let attached = conversations
             .attach_listener(&scope, id, subscription.clone(), message.last_seq, wakes)
             .await?;
-        if let Some((listener, _)) = before {
+        if let Some((listener, _)) = earlier {
             conversations.detach_listener(&scope, id, listener);
         }
         let _ = connection.send_text(events::write_event(&ConversationCreated {
@@ -72,11 +72,11 @@ impl SocketState {
             head_seq: attached.head_seq,
             replayed: attached.replayed,
         }));
-        self.record_subscription(connection, who, id, attached.listener, subscription, None);
+        self.record_subscription(connection, principal, id, attached.listener, subscription, None);
         Ok(())
     }
 
-    pub(super) fn unwatch_conversation(&self, who: &Principal, id: DialogueId) -> Result<(), Problem> {
+    pub(super) fn unwatch_conversation(&self, principal: &Principal, id: DialogueId) -> Result<(), Problem> {
         let Some(opened) = self.open.lock().remove(&id) else {
             return Err(
                 Problem::new(Code::NotFound, "this conversation is not watched on this socket")
@@ -86,31 +86,32 @@ impl SocketState {
         self.state
             .sessions
             .npc_conversations()
-            .detach_listener(&who.scope(), id, opened.listener);
+            .detach_listener(&principal.scope(), id, opened.listener);
         Ok(())
     }
 
     pub(super) async fn interrupt_conversation(
         self: &Arc<Self>,
         connection: &Arc<SocketConnection>,
-        who: &Principal,
+        principal: &Principal,
         message: ConversationInterrupt,
         re: Option<&str>,
     ) -> Result<(), Problem> {
         let id = message.conversation_id;
-        let dialogue = interruptible_conversation(&self.state, who, id).await?;
-        let (scope, key) = (who.scope(), message.key);
+        let dialogue = interruptible_conversation(&self.state, principal, id).await?;
+        let scope = principal.scope();
+        let key = message.key;
         let conversations = self.state.sessions.npc_conversations();
         let speaks = match &message.text {
             None => None,
             Some(text) => {
-                let player = joining_player(who, message.player_id.clone())?;
+                let player = joining_player(principal, message.player_id.clone())?;
                 self.state.sessions.check_line(text)?;
                 if self.state.sessions.is_draining() {
                     // Checked before the cut: the line could not be said.
                     return Err(DialogueError::Draining.into());
                 }
-                self.state.limits.check_player_turn(&who.tenant, &player)?;
+                self.state.limits.check_player_turn(&principal.tenant, &player)?;
                 let session = key.as_deref().map(|key| joined_session_id(id, &player, key));
                 if session.is_none_or(|session| self.subscription_of(session).is_none()) {
                     self.check_session_limit()?;
@@ -121,69 +122,72 @@ impl SocketState {
                         .await?
                 {
                     // An earlier attempt with this key already joined, or even finished.
-                    let (text, key) = (text.clone(), Some(key.clone()));
-                    return self.enter_and_say(connection, who, joined, text, key, re).await;
+                    let text = text.clone();
+                    let key = Some(key.clone());
+                    return self.enter_and_say(connection, principal, joined, text, key, re).await;
                 }
-                self.state.limits.check_new_session(&who.tenant, who.player.as_ref())?;
+                self.state
+                    .limits
+                    .check_new_session(&principal.tenant, principal.player.as_ref())?;
                 conversations.check_joinable(&scope, &dialogue).await?;
                 Some((player, text.clone()))
             }
         };
-        let heard = parse_heard(message.heard_chars, message.heard_utf16)?;
+        let heard_length = parse_heard(message.heard_chars, message.heard_utf16)?;
         let player = speaks.as_ref().map(|(player, _)| player.clone());
         let command = InterruptCommand {
             turn: message.turn,
-            heard_length: heard,
+            heard_length,
             key: key.clone(),
             if_head: message.if_head,
             who: Principal {
-                player: player.or_else(|| who.player.clone()),
-                ..who.clone()
+                player: player.or_else(|| principal.player.clone()),
+                ..principal.clone()
             },
         };
         if let Some(player) = &command.who.player {
             self.state.check_player_share(&scope, player).await?;
         }
         // An interrupt with a line was counted as a line.
-        if let Some(player) = who.player.as_ref().filter(|_| speaks.is_none()) {
-            self.state.limits.check_player_cut(&who.tenant, player)?;
+        if let Some(player) = principal.player.as_ref().filter(|_| speaks.is_none()) {
+            self.state.limits.check_player_cut(&principal.tenant, player)?;
         }
-        let done = conversations.interrupt_dialogue(&scope, id, command).await?;
-        send_interrupt_outcome(connection, who, id, &done, re);
+        let outcome = conversations.interrupt_dialogue(&scope, id, command).await?;
+        send_interrupt_outcome(connection, principal, id, &outcome, re);
         let Some((player, text)) = speaks else {
             return Ok(());
         };
         let created = conversations
             .join_conversation(&scope, id, player, key.as_deref())
             .await?;
-        self.enter_and_say(connection, who, created, text, key, re).await
+        self.enter_and_say(connection, principal, created, text, key, re).await
     }
 
     /// Subscribes to the session of a player who joined, and says the player's line.
     async fn enter_and_say(
         self: &Arc<Self>,
         connection: &Arc<SocketConnection>,
-        who: &Principal,
+        principal: &Principal,
         joined: CreatedSession,
         text: String,
         key: Option<String>,
         re: Option<&str>,
     ) -> Result<(), Problem> {
         let session = joined.dialogue.id;
-        self.enter_session(connection, who, joined, &[], re).await?;
+        self.enter_session(connection, principal, joined, &[], re).await?;
         let line = PlayerLine {
             text,
             to: None,
             key,
             on_busy: OnBusy::Queue,
             re: re.map(Arc::from),
-            who: Some(who.clone()),
+            who: Some(principal.clone()),
             chat: None,
         };
         let re = line.re.clone();
         // The turn's events, failures included, come through the subscription.
-        let accepted = self.state.sessions.say_line(&who.scope(), session, line).await?;
-        send_if_repeated(connection, who, accepted, re.as_ref());
+        let accepted = self.state.sessions.say_line(&principal.scope(), session, line).await?;
+        send_if_repeated(connection, principal, accepted, re.as_ref());
         Ok(())
     }
 }

@@ -33,14 +33,14 @@ impl SocketState {
     pub(super) async fn create_session(
         self: &Arc<Self>,
         connection: &Arc<SocketConnection>,
-        who: &Principal,
+        principal: &Principal,
         message: SessionCreate,
         re: Option<&str>,
     ) -> Result<(), Problem> {
         self.check_session_limit()?;
-        let include = allowed_includes(who, &message.include)?;
-        let new = parse_new_session(
-            who,
+        let include = allowed_includes(principal, &message.include)?;
+        let new_session = parse_new_session(
+            principal,
             SessionBody {
                 world_id: message.world_id,
                 npc_id: message.npc_id,
@@ -52,17 +52,25 @@ impl SocketState {
                 settings: None,
             },
         )?;
-        self.state.limits.check_new_session(&who.tenant, who.player.as_ref())?;
+        self.state
+            .limits
+            .check_new_session(&principal.tenant, principal.player.as_ref())?;
         if message.greeting {
-            self.state.limits.check_player_turn(&who.tenant, &new.player)?;
+            self.state
+                .limits
+                .check_player_turn(&principal.tenant, &new_session.player)?;
         }
-        let created = self.state.sessions.create_session(&who.scope(), new).await?;
+        let created = self
+            .state
+            .sessions
+            .create_session(&principal.scope(), new_session)
+            .await?;
         let id = created.dialogue.id;
-        self.enter_session(connection, who, created, include, re).await?;
+        self.enter_session(connection, principal, created, include, re).await?;
         if message.greeting {
             self.state
                 .sessions
-                .request_greeting(&who.scope(), id, re.map(Arc::from), None)
+                .request_greeting(&principal.scope(), id, re.map(Arc::from), None)
                 .await?;
         }
         Ok(())
@@ -72,25 +80,25 @@ impl SocketState {
     pub(super) async fn enter_session(
         self: &Arc<Self>,
         connection: &Arc<SocketConnection>,
-        who: &Principal,
+        principal: &Principal,
         created: CreatedSession,
         include: &[Include],
         re: Option<&str>,
     ) -> Result<(), Problem> {
-        let scope = who.scope();
+        let scope = principal.scope();
         let id = created.dialogue.id;
-        let before = self.subscription_of(id);
-        if before.is_none() {
+        let earlier = self.subscription_of(id);
+        if earlier.is_none() {
             self.check_session_limit()?;
         }
-        let subscription = DialogueSubscription::new(connection.clone(), who.role, include).owned_by(self, id);
-        let subscription = Arc::new(subscription.replacing_earlier(before.as_ref()));
+        let subscription = DialogueSubscription::new(connection.clone(), principal.role, include).owned_by(self, id);
+        let subscription = Arc::new(subscription.replacing_earlier(earlier.as_ref()));
         let attached = self
             .state
             .sessions
             .attach_listener(&scope, id, subscription.clone(), None)
             .await?;
-        if let Some((listener, _)) = before {
+        if let Some((listener, _)) = earlier {
             self.state.sessions.detach_listener(&scope, id, listener);
         }
         let _ = connection.send_text(events::write_event(&SessionCreated {
@@ -103,7 +111,7 @@ impl SocketState {
         }));
         self.record_subscription(
             connection,
-            who,
+            principal,
             id,
             attached.listener,
             subscription,
@@ -115,7 +123,7 @@ impl SocketState {
     pub(super) async fn resume_session(
         self: &Arc<Self>,
         connection: &Arc<SocketConnection>,
-        who: &Principal,
+        principal: &Principal,
         message: SessionResume,
         re: Option<&str>,
     ) -> Result<(), Problem> {
@@ -123,11 +131,11 @@ impl SocketState {
         if !self.open.lock().contains_key(&id) {
             self.check_session_limit()?;
         }
-        let include = allowed_includes(who, &message.include)?;
-        let dialogue = reachable_session(&self.state, who, id).await?;
-        let mut subscription = DialogueSubscription::new(connection.clone(), who.role, include);
+        let include = allowed_includes(principal, &message.include)?;
+        let dialogue = reachable_session(&self.state, principal, id).await?;
+        let mut subscription = DialogueSubscription::new(connection.clone(), principal.role, include);
         if let Some(token) = &message.resume_token {
-            if who.role == Role::Viewer {
+            if principal.role == Role::Viewer {
                 let problem = Problem::new(Code::Forbidden, "a viewer watches a session and does not take it over");
                 return Err(problem.with_param("resume_token"));
             }
@@ -138,16 +146,16 @@ impl SocketState {
             }
             subscription = subscription.owned_by(self, id);
         }
-        let scope = who.scope();
+        let scope = principal.scope();
         // Two subscriptions would deliver each event twice. If the resume fails, the earlier subscription stays.
-        let before = self.subscription_of(id);
-        let subscription = Arc::new(subscription.replacing_earlier(before.as_ref()));
+        let earlier = self.subscription_of(id);
+        let subscription = Arc::new(subscription.replacing_earlier(earlier.as_ref()));
         let attached = self
             .state
             .sessions
             .attach_listener(&scope, id, subscription.clone(), message.last_seq)
             .await?;
-        if let Some((listener, _)) = before {
+        if let Some((listener, _)) = earlier {
             self.state.sessions.detach_listener(&scope, id, listener);
         }
         let _ = connection.send_text(events::write_event(&SessionResumed {
@@ -157,14 +165,22 @@ impl SocketState {
             head_turn: attached.head_turn,
             replayed: attached.replayed,
         }));
-        self.record_subscription(connection, who, id, attached.listener, subscription, dialogue.player);
+        self.record_subscription(
+            connection,
+            principal,
+            id,
+            attached.listener,
+            subscription,
+            dialogue.player,
+        );
         Ok(())
     }
 
     /// The listener and the subscription that this socket already has in a dialogue.
     pub(super) fn subscription_of(&self, id: DialogueId) -> Option<(u64, Arc<DialogueSubscription>)> {
-        let open = self.open.lock();
-        open.get(&id)
+        let open_dialogues = self.open.lock();
+        open_dialogues
+            .get(&id)
             .map(|opened| (opened.listener, opened.subscription.clone()))
     }
 
@@ -184,7 +200,7 @@ impl SocketState {
     pub(super) fn record_subscription(
         &self,
         connection: &SocketConnection,
-        who: &Principal,
+        principal: &Principal,
         id: DialogueId,
         listener: u64,
         subscription: Arc<DialogueSubscription>,
@@ -204,7 +220,9 @@ impl SocketState {
         if connection.is_gone() || attached.is_replaced() {
             let opened = self.open.lock().remove(&id);
             if let Some(opened) = opened {
-                self.state.sessions.detach_listener(&who.scope(), id, opened.listener);
+                self.state
+                    .sessions
+                    .detach_listener(&principal.scope(), id, opened.listener);
             }
         }
     }
@@ -216,19 +234,19 @@ impl SocketState {
         id: DialogueId,
         subscription: &DialogueSubscription,
     ) {
-        let last = {
-            let mut open = self.open.lock();
-            if open
+        let is_last = {
+            let mut open_dialogues = self.open.lock();
+            if open_dialogues
                 .get(&id)
                 .is_some_and(|opened| std::ptr::eq(Arc::as_ptr(&opened.subscription), subscription))
             {
-                open.remove(&id);
+                open_dialogues.remove(&id);
             }
-            open.is_empty() && self.watched_worlds.lock().is_empty()
+            open_dialogues.is_empty() && self.watched_worlds.lock().is_empty()
         };
         let problem = Problem::new(Code::Replaced, "the session was resumed on a newer connection");
         self.send_error(connection, &problem, None, Some(id));
-        if last {
+        if is_last {
             connection.close_after_flush(close_code::REPLACED, "replaced by a newer connection");
         }
     }
@@ -236,13 +254,13 @@ impl SocketState {
     pub(super) async fn say_line(
         &self,
         connection: &SocketConnection,
-        who: &Principal,
+        principal: &Principal,
         message: PlayerSay,
         re: Option<&str>,
     ) -> Result<(), Problem> {
         let player = self.with_open(message.session_id, |opened| opened.player.clone())?;
         if let Some(player) = player {
-            self.state.limits.check_player_turn(&who.tenant, &player)?;
+            self.state.limits.check_player_turn(&principal.tenant, &player)?;
         }
         let line = PlayerLine {
             text: message.text,
@@ -250,51 +268,51 @@ impl SocketState {
             key: message.key,
             on_busy: message.on_busy,
             re: re.map(Arc::from),
-            who: Some(who.clone()),
+            who: Some(principal.clone()),
             chat: None,
         };
         let re = line.re.clone();
         let accepted = self
             .state
             .sessions
-            .say_line(&who.scope(), message.session_id, line)
+            .say_line(&principal.scope(), message.session_id, line)
             .await?;
-        send_if_repeated(connection, who, accepted, re.as_ref());
+        send_if_repeated(connection, principal, accepted, re.as_ref());
         Ok(())
     }
 
     pub(super) async fn interrupt_turn(
         &self,
         connection: &SocketConnection,
-        who: &Principal,
+        principal: &Principal,
         message: PlayerInterrupt,
         re: Option<&str>,
     ) -> Result<(), Problem> {
         let id = message.session_id;
         let player = self.with_open(id, |opened| opened.player.clone())?;
-        let heard = parse_heard(message.heard_chars, message.heard_utf16)?;
+        let heard_length = parse_heard(message.heard_chars, message.heard_utf16)?;
         let command = InterruptCommand {
             turn: message.turn,
-            heard_length: heard,
+            heard_length,
             key: message.key,
             if_head: message.if_head,
-            who: who.clone(),
+            who: principal.clone(),
         };
         if let Some(player) = player.filter(|_| is_limited_cut(&command)) {
-            self.state.limits.check_player_cut(&who.tenant, &player)?;
+            self.state.limits.check_player_cut(&principal.tenant, &player)?;
         }
         match self
             .state
             .sessions
-            .interrupt_dialogue(&who.scope(), id, command)
+            .interrupt_dialogue(&principal.scope(), id, command)
             .await?
         {
             InterruptOutcome::Idle { head_turn } => Err(Problem::new(
                 Code::TurnNotRunning,
                 format!("no reply is running; the last turn is {head_turn}"),
             )),
-            done => {
-                send_interrupt_outcome(connection, who, id, &done, re);
+            outcome => {
+                send_interrupt_outcome(connection, principal, id, &outcome, re);
                 Ok(())
             }
         }
@@ -303,69 +321,81 @@ impl SocketState {
     pub(super) async fn regenerate_turn(
         &self,
         connection: &SocketConnection,
-        who: &Principal,
+        principal: &Principal,
         message: PlayerRegenerate,
         re: Option<&str>,
     ) -> Result<(), Problem> {
         let id = message.session_id;
         let player = self.with_open(id, |opened| opened.player.clone())?;
         if let Some(player) = player {
-            self.state.limits.check_player_turn(&who.tenant, &player)?;
+            self.state.limits.check_player_turn(&principal.tenant, &player)?;
         }
         let re: Option<Arc<str>> = re.map(Arc::from);
         let accepted = self
             .state
             .sessions
-            .regenerate_reply(&who.scope(), id, who, message.key, message.if_head, re.clone())
+            .regenerate_reply(
+                &principal.scope(),
+                id,
+                principal,
+                message.key,
+                message.if_head,
+                re.clone(),
+            )
             .await?;
-        send_if_repeated(connection, who, accepted, re.as_ref());
+        send_if_repeated(connection, principal, accepted, re.as_ref());
         Ok(())
     }
 
-    pub(super) async fn on_reply_played(&self, who: &Principal, message: ReplyPlayed) -> Result<(), Problem> {
+    pub(super) async fn on_reply_played(&self, principal: &Principal, message: ReplyPlayed) -> Result<(), Problem> {
         self.with_open(message.session_id, |_| ())?;
         Ok(self
             .state
             .sessions
-            .mark_played(&who.scope(), message.session_id, message.turn)
+            .mark_played(&principal.scope(), message.session_id, message.turn)
             .await?)
     }
 
     pub(super) async fn resume_turn(
         &self,
-        who: &Principal,
+        principal: &Principal,
         message: PlayerResume,
         re: Option<&str>,
     ) -> Result<(), Problem> {
         let id = message.session_id;
         let player = self.with_open(id, |opened| opened.player.clone())?;
-        let dialogue = reachable_session(&self.state, who, id).await?;
-        let may_continue = needs_continuation(&self.state, &who.scope(), &dialogue).await?;
+        let dialogue = reachable_session(&self.state, principal, id).await?;
+        let may_continue = needs_continuation(&self.state, &principal.scope(), &dialogue).await?;
         match player {
-            Some(player) if may_continue => self.state.limits.check_player_turn(&who.tenant, &player)?,
-            Some(player) => self.state.limits.check_player_cut(&who.tenant, &player)?,
+            Some(player) if may_continue => self.state.limits.check_player_turn(&principal.tenant, &player)?,
+            Some(player) => self.state.limits.check_player_cut(&principal.tenant, &player)?,
             None => {}
         }
         let command = ResumeCommand {
             key: message.key,
             re: re.map(Arc::from),
-            who: who.clone(),
+            who: principal.clone(),
             may_continue,
         };
         // `dialogue.rewound` carries the result.
-        self.state.sessions.resume_dialogue(&who.scope(), id, command).await?;
+        self.state
+            .sessions
+            .resume_dialogue(&principal.scope(), id, command)
+            .await?;
         Ok(())
     }
 
-    pub(super) async fn close_session(&self, who: &Principal, id: DialogueId) -> Result<(), Problem> {
+    pub(super) async fn close_session(&self, principal: &Principal, id: DialogueId) -> Result<(), Problem> {
         self.with_open(id, |_| ())?;
         self.state
             .sessions
-            .close_dialogue(&who.scope(), id, "closed by the client")
+            .close_dialogue(&principal.scope(), id, "closed by the client")
             .await?;
         let opened = self.open.lock().remove(&id);
         if let Some(opened) = opened {
-            self.state.sessions.detach_listener(&who.scope(), id, opened.listener);
+            self.state
+                .sessions
+                .detach_listener(&principal.scope(), id, opened.listener);
         }
         Ok(())
     }
@@ -384,17 +414,17 @@ impl SocketState {
 /// Sends an interrupt's result to its caller. The shared events may have gone out long ago.
 pub(super) fn send_interrupt_outcome(
     connection: &SocketConnection,
-    who: &Principal,
+    principal: &Principal,
     dialogue: DialogueId,
-    done: &InterruptOutcome,
+    outcome: &InterruptOutcome,
     re: Option<&str>,
 ) {
     let Some(re) = re else { return };
-    let (interrupted, turn) = match done {
+    let (interrupted, turn) = match outcome {
         InterruptOutcome::Rewound(rewound) => {
             let mut event = event_of_rewind(dialogue, rewound);
             event.re = Some(Arc::from(re));
-            if who.role == Role::Player
+            if principal.role == Role::Player
                 && let EventBody::DialogueRewound(rewound) = event.body
             {
                 event.body = EventBody::DialogueRewound(rewound.for_players());
@@ -416,22 +446,22 @@ pub(super) fn send_interrupt_outcome(
 /// Repeats the events of a turn that was committed before. A running turn sends its own events, failures included.
 pub(super) fn send_if_repeated(
     connection: &SocketConnection,
-    who: &Principal,
+    principal: &Principal,
     accepted: AcceptedLine,
     re: Option<&Arc<str>>,
 ) {
     if let AcceptedLine::Repeated(turn) = accepted {
         for event in events_of_turn(&turn, re) {
-            let event = redact_for_player(&PublishedEvent::new(event), who.role == Role::Player);
+            let event = redact_for_player(&PublishedEvent::new(event), principal.role == Role::Player);
             let _ = connection.deliver_event(&event);
         }
     }
 }
 
-/// Returns the requested optional events if `who` may get them.
-pub(super) fn allowed_includes<'a>(who: &Principal, asked: &'a [Include]) -> Result<&'a [Include], Problem> {
-    if asked.is_empty() || matches!(who.role, Role::Admin | Role::Backend | Role::Viewer) {
-        Ok(asked)
+/// Returns the requested optional events if `principal` may get them.
+pub(super) fn allowed_includes<'a>(principal: &Principal, includes: &'a [Include]) -> Result<&'a [Include], Problem> {
+    if includes.is_empty() || matches!(principal.role, Role::Admin | Role::Backend | Role::Viewer) {
+        Ok(includes)
     } else {
         Err(Problem::new(
             Code::Forbidden,

@@ -321,7 +321,7 @@ pub fn draining_event(deadline: std::time::Duration) -> String {
 /// Lists every message of the server: type and schema.
 #[must_use]
 pub fn event_schemas() -> Vec<MessageSchema> {
-    let mut all = vec![
+    let mut schemas = vec![
         MessageSchema::for_type::<SessionCreated<'_>>("session.created"),
         MessageSchema::for_type::<SessionResumed<'_>>("session.resumed"),
         MessageSchema::for_type::<ConversationCreated<'_>>("npc_conversation.created"),
@@ -335,8 +335,8 @@ pub fn event_schemas() -> Vec<MessageSchema> {
         MessageSchema::for_type::<ErrorEvent<'_>>("error"),
         MessageSchema::for_type::<ServerDraining>("server.draining"),
     ];
-    all.extend(dialogue_schemas());
-    all
+    schemas.extend(dialogue_schemas());
+    schemas
 }
 
 #[cfg(test)]
@@ -361,8 +361,11 @@ mod tests {
             .find(|one| one.kind == kind)
             .unwrap_or_else(|| panic!("{kind} is not described"));
         let components: Map<String, Value> = described.components.iter().cloned().collect();
-        let found = schema_faults(&described.schema, &components, &value);
-        assert!(found.kept.is_empty(), "{kind} is not as described: {found:?}\n{value}");
+        let faults = schema_faults(&described.schema, &components, &value);
+        assert!(
+            faults.first_faults.is_empty(),
+            "{kind} is not as described: {faults:?}\n{value}"
+        );
     }
 
     fn dialogue() -> DialogueId {
@@ -377,7 +380,7 @@ mod tests {
             message: "no".into(),
             retry_after_ms: Some(5),
         };
-        let done = |status, error| Done {
+        let reply_done = |status, error| Done {
             turn: 1,
             npc_id: npc.clone(),
             text: "Ah.".into(),
@@ -394,8 +397,8 @@ mod tests {
                 npc_id: npc.clone(),
                 text: "Ah, ".into(),
             },
-            EventBody::ReplyDone(done(TurnStatus::Completed, None)),
-            EventBody::ReplyDone(done(TurnStatus::Failed, Some(failure.clone()))),
+            EventBody::ReplyDone(reply_done(TurnStatus::Completed, None)),
+            EventBody::ReplyDone(reply_done(TurnStatus::Failed, Some(failure.clone()))),
             EventBody::TurnCommitted {
                 turn: 1,
                 turn_id: TurnId::from_u128(9),
@@ -440,7 +443,7 @@ mod tests {
                 npc_id: npc.clone(),
                 text: "Ah, ".into(),
             },
-            EventBody::NpcTurnDone(done(TurnStatus::Interrupted, None)),
+            EventBody::NpcTurnDone(reply_done(TurnStatus::Interrupted, None)),
             EventBody::NpcTurnCommitted {
                 turn: 1,
                 turn_id: TurnId::from_u128(9),

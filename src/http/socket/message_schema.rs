@@ -20,8 +20,8 @@ impl MessageSchema {
         // The schema of a struct with a tag lacks the tag.
         schema["properties"]["type"] = json!({"const": kind});
         let required = schema["required"].as_array().cloned().unwrap_or_default();
-        let others = required.into_iter().filter(|name| *name != "type");
-        schema["required"] = [json!("type")].into_iter().chain(others).collect();
+        let other_names = required.into_iter().filter(|name| *name != "type");
+        schema["required"] = [json!("type")].into_iter().chain(other_names).collect();
         Self {
             kind,
             schema,

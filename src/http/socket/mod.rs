@@ -97,8 +97,8 @@ pub async fn open_socket(
         // Browser scripts cannot read why an upgrade failed. They get the refusal on the socket. A client that can set
         // headers can also read a status.
         Err(problem) if is_upgrade(&request) && needs_refusal_on_socket(&request, offered.is_some()) => {
-            let refused = RefusedSocket::new(problem.code, events::error_event(&problem, None, None));
-            serve(Arc::new(refused), None).map_err(|error| not_opened_error(error, |_| problem))
+            let refused_socket = RefusedSocket::new(problem.code, events::error_event(&problem, None, None));
+            serve(Arc::new(refused_socket), None).map_err(|error| not_opened_error(error, |_| problem))
         }
         Err(problem) => Err(problem.into()),
     }
@@ -113,7 +113,7 @@ pub(super) fn is_upgrade(request: &HttpRequest) -> bool {
 pub(super) fn not_opened_error(error: UpgradeError, no_place: impl FnOnce(NoCapacity) -> Problem) -> actix_web::Error {
     match error {
         UpgradeError::Handshake(error) => error,
-        UpgradeError::NoPlace(none) => no_place(none).into(),
+        UpgradeError::NoPlace(no_capacity) => no_place(no_capacity).into(),
     }
 }
 
@@ -138,8 +138,9 @@ pub(super) async fn admit_socket(
 ) -> Result<AdmittedSocket, Problem> {
     if let Some(hop) = nodes::forward_token(request)? {
         let nobody = || Problem::new(Code::Forbidden, "a node opens sockets for callers only");
-        let principal = hop.who.ok_or_else(nobody)?;
-        let (tenant, player) = (&principal.tenant, principal.player.as_ref());
+        let principal = hop.principal.ok_or_else(nobody)?;
+        let tenant = &principal.tenant;
+        let player = principal.player.as_ref();
         state.limits.check_forwarded_request(tenant, player)?;
         let seat = player.map(|player| state.limits.acquire_socket_seat(tenant, player));
         return Ok(AdmittedSocket {

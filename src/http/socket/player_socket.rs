@@ -84,8 +84,8 @@ pub enum UpgradeError {
 }
 
 impl From<NoCapacity> for UpgradeError {
-    fn from(none: NoCapacity) -> Self {
-        Self::NoPlace(none)
+    fn from(no_capacity: NoCapacity) -> Self {
+        Self::NoPlace(no_capacity)
     }
 }
 
@@ -185,7 +185,7 @@ impl PlayerSocket {
     }
 
     /// Handles a part of a text message in several frames.
-    fn on_message_part(&mut self, part: &Bytes, last: bool) {
+    fn on_message_part(&mut self, part: &Bytes, is_last: bool) {
         let max = self.connection.max_message_bytes();
         let Some(partial) = &mut self.partial else {
             return self.reject_malformed("a continuation of no message");
@@ -194,9 +194,9 @@ impl PlayerSocket {
             return self.reject_too_large();
         }
         partial.extend_from_slice(part);
-        if last {
-            let whole = self.partial.take().unwrap_or_default().freeze();
-            match ByteString::try_from(whole) {
+        if is_last {
+            let message = self.partial.take().unwrap_or_default().freeze();
+            match ByteString::try_from(message) {
                 Ok(text) => self.protocol.on_text(&self.connection, text),
                 Err(_) => self.reject_malformed("text that is not UTF-8"),
             }
@@ -221,7 +221,7 @@ impl PlayerSocket {
 /// Consecutive deltas of a reply on the way to a single message.
 #[derive(Default)]
 struct JoinedDeltas {
-    first: Option<Arc<PublishedEvent>>,
+    first_delta: Option<Arc<PublishedEvent>>,
     /// The text of all deltas; empty while only the first delta exists.
     text: String,
     end: usize,
@@ -232,9 +232,12 @@ impl JoinedDeltas {
         let Some((turn, offset, text)) = event.body.as_delta() else {
             return ctx.text(event.text().clone());
         };
-        let follows = self.first.as_ref().is_some_and(|first| {
-            first.dialogue_id == event.dialogue_id
-                && first.body.as_delta().is_some_and(|(of, ..)| of == turn)
+        let follows = self.first_delta.as_ref().is_some_and(|first_delta| {
+            first_delta.dialogue_id == event.dialogue_id
+                && first_delta
+                    .body
+                    .as_delta()
+                    .is_some_and(|(first_turn, ..)| first_turn == turn)
                 && self.end == offset
         });
         if follows {
@@ -243,19 +246,21 @@ impl JoinedDeltas {
         } else {
             self.write_joined(ctx);
             self.end = offset + text.chars().count();
-            self.first = Some(event);
+            self.first_delta = Some(event);
         }
     }
 
     fn write_joined(&mut self, ctx: &mut ws::WebsocketContext<PlayerSocket>) {
-        let Some(first) = self.first.take() else { return };
-        let more = std::mem::take(&mut self.text);
-        if more.is_empty() {
-            return ctx.text(first.text().clone());
+        let Some(first_delta) = self.first_delta.take() else {
+            return;
+        };
+        let joined_text = std::mem::take(&mut self.text);
+        if joined_text.is_empty() {
+            return ctx.text(first_delta.text().clone());
         }
-        let mut event = DialogueEvent::clone(&first);
+        let mut event = DialogueEvent::clone(&first_delta);
         if let Some(text) = event.body.delta_text_mut() {
-            text.push_str(&more);
+            text.push_str(&joined_text);
         }
         ctx.text(PublishedEvent::new(event).text().clone());
     }

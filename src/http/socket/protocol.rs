@@ -118,14 +118,14 @@ impl Socket {
 impl SocketProtocol for Socket {
     fn on_open(&self, connection: &Arc<SocketConnection>) {
         self.0.watch_expiry(connection);
-        let open: Arc<dyn ClosableStream> = Arc::new(OpenSocket {
+        let open_socket: Arc<dyn ClosableStream> = Arc::new(OpenSocket {
             inner: Arc::downgrade(&self.0),
             connection: Arc::downgrade(connection),
             opened_by: self.0.current_principal(),
         });
         let state = &self.0.state;
-        let place = state.streams.add_stream(&state.auth, &open);
-        *self.0.place.lock() = Some((place, open));
+        let place = state.streams.add_stream(&state.auth, &open_socket);
+        *self.0.place.lock() = Some((place, open_socket));
     }
 
     fn on_text(&self, connection: &Arc<SocketConnection>, text: ByteString) {
@@ -159,7 +159,8 @@ impl SocketProtocol for Socket {
             }
             inbox.busy = true;
         }
-        let (inner, connection) = (self.0.clone(), connection.clone());
+        let inner = self.0.clone();
+        let connection = connection.clone();
         actix_web::rt::spawn(async move {
             while let Some(text) = inner.next_message() {
                 if AssertUnwindSafe(inner.handle_message(&connection, &text))
@@ -211,9 +212,9 @@ impl ClosableStream for OpenSocket {
             .upgrade()
             .map_or_else(|| self.opened_by.clone(), |inner| inner.current_principal())
     }
-    fn close_with_reason(&self, why: &Problem) {
+    fn close_with_reason(&self, problem: &Problem) {
         if let (Some(inner), Some(connection)) = (self.inner.upgrade(), self.connection.upgrade()) {
-            inner.send_error(&connection, why, None, None);
+            inner.send_error(&connection, problem, None, None);
             connection.close_after_flush(close_code::UNAUTHENTICATED, "unauthenticated");
             inner.inbox.lock().waiting.clear();
         }
@@ -257,12 +258,13 @@ impl SocketState {
 
     /// Closes the socket with 4401 when the token expires, unless the client refreshes the token before.
     fn watch_expiry(self: &Arc<Self>, connection: &Arc<SocketConnection>) {
-        let left = self.principal.lock().expires_at - self.state.services.clock.now();
-        let left = left.to_std().unwrap_or_default().min(MAX_EXPIRY_WATCH);
+        let remaining_time = self.principal.lock().expires_at - self.state.services.clock.now();
+        let remaining_time = remaining_time.to_std().unwrap_or_default().min(MAX_EXPIRY_WATCH);
         // Weak: the timer of a token must not keep a closed socket alive.
-        let (inner, connection) = (Arc::downgrade(self), Arc::downgrade(connection));
+        let inner = Arc::downgrade(self);
+        let connection = Arc::downgrade(connection);
         let task = actix_web::rt::spawn(async move {
-            actix_web::rt::time::sleep(left).await;
+            actix_web::rt::time::sleep(remaining_time).await;
             if let (Some(inner), Some(connection)) = (inner.upgrade(), connection.upgrade()) {
                 inner.send_error(
                     &connection,
@@ -273,8 +275,8 @@ impl SocketState {
                 connection.close_after_flush(close_code::UNAUTHENTICATED, "the token has expired");
             }
         });
-        if let Some(old) = self.expiry.lock().replace(task) {
-            old.abort();
+        if let Some(old_task) = self.expiry.lock().replace(task) {
+            old_task.abort();
         }
     }
 
@@ -290,13 +292,13 @@ impl SocketState {
             .messages
             .with_label_values(&[messages::metric_label(&envelope.kind)])
             .inc();
-        let Err(failed) = self.dispatch_message(connection, &envelope.kind, re, text).await else {
+        let Err(failure) = self.dispatch_message(connection, &envelope.kind, re, text).await else {
             return;
         };
-        let (mut problem, dialogue) = *failed;
-        if let Some(remote_owner) = self.remote_owner(&envelope.kind, text, &problem) {
+        let (mut problem, dialogue) = *failure;
+        if let Some((dialogue, owner)) = self.remote_owner(&envelope.kind, text, &problem) {
             match self
-                .send_to_owner(connection, &self.current_principal(), remote_owner, text)
+                .send_to_owner(connection, &self.current_principal(), dialogue, owner, text)
                 .await
             {
                 Ok(()) => return,
@@ -318,33 +320,34 @@ impl SocketState {
                 Problem::invalid_field("event_id", format!("must be at most {MAX_EVENT_ID_CHARS} characters"));
             return Err(global_error(problem));
         }
-        let who = self.current_principal();
-        let (limits, player) = (&self.state.limits, who.player.as_ref());
-        let counted = match (self.is_forwarded, kind) {
+        let principal = self.current_principal();
+        let limits = &self.state.limits;
+        let player = principal.player.as_ref();
+        let rate_limit = match (self.is_forwarded, kind) {
             // The owner accepted the new token, and the new token applies here too.
             (true, "auth.refresh") => Ok(()),
-            (true, _) => limits.check_forwarded_request(&who.tenant, player),
-            (false, _) => limits.check_request(&who.tenant, player),
+            (true, _) => limits.check_forwarded_request(&principal.tenant, player),
+            (false, _) => limits.check_request(&principal.tenant, player),
         };
-        counted.map_err(|limited| global_error(limited.into()))?;
-        if who.role == Role::Viewer && !VIEWER_MESSAGES.contains(&kind) {
+        rate_limit.map_err(|limited| global_error(limited.into()))?;
+        if principal.role == Role::Viewer && !VIEWER_MESSAGES.contains(&kind) {
             let problem = Problem::new(Code::Forbidden, "a viewer watches and changes nothing");
             return Err(global_error(problem));
         }
-        if let Some(remote_owner) = self.routed_owner(text) {
+        if let Some((dialogue, owner)) = self.routed_owner(text) {
             return self
-                .send_to_owner(connection, &who, remote_owner, text)
+                .send_to_owner(connection, &principal, dialogue, owner, text)
                 .await
-                .map_err(error_for(remote_owner.0));
+                .map_err(error_for(dialogue));
         }
-        self.perform_message(connection, &who, kind, re, text).await
+        self.perform_message(connection, &principal, kind, re, text).await
     }
 
-    /// Performs a message. `who` may send messages of this `kind`.
+    /// Performs a message. `principal` may send messages of this `kind`.
     async fn perform_message(
         self: &Arc<Self>,
         connection: &Arc<SocketConnection>,
-        who: &Principal,
+        principal: &Principal,
         kind: &str,
         re: Option<&str>,
         text: &str,
@@ -353,70 +356,72 @@ impl SocketState {
             "player.say" => {
                 let message: PlayerSay = parse(text)?;
                 let id = message.session_id;
-                self.say_line(connection, who, message, re).await.map_err(error_for(id))
+                self.say_line(connection, principal, message, re)
+                    .await
+                    .map_err(error_for(id))
             }
             "player.interrupt" => {
                 let message: PlayerInterrupt = parse(text)?;
                 let id = message.session_id;
-                self.interrupt_turn(connection, who, message, re)
+                self.interrupt_turn(connection, principal, message, re)
                     .await
                     .map_err(error_for(id))
             }
             "player.regenerate" => {
                 let message: PlayerRegenerate = parse(text)?;
                 let id = message.session_id;
-                self.regenerate_turn(connection, who, message, re)
+                self.regenerate_turn(connection, principal, message, re)
                     .await
                     .map_err(error_for(id))
             }
             "player.resume" => {
                 let message: PlayerResume = parse(text)?;
                 let id = message.session_id;
-                self.resume_turn(who, message, re).await.map_err(error_for(id))
+                self.resume_turn(principal, message, re).await.map_err(error_for(id))
             }
             "session.create" => self
-                .create_session(connection, who, parse(text)?, re)
+                .create_session(connection, principal, parse(text)?, re)
                 .await
                 .map_err(global_error),
             "session.resume" => {
                 let message: SessionResume = parse(text)?;
                 let id = message.session_id;
-                self.resume_session(connection, who, message, re)
+                self.resume_session(connection, principal, message, re)
                     .await
                     .map_err(error_for(id))
             }
             "session.close" => {
                 let message: SessionClose = parse(text)?;
                 let id = message.session_id;
-                self.close_session(who, id).await.map_err(error_for(id))
+                self.close_session(principal, id).await.map_err(error_for(id))
             }
             "npc_conversation.watch" => {
                 let message: ConversationWatch = parse(text)?;
                 let id = message.conversation_id;
-                self.watch_conversation(connection, who, message, re)
+                self.watch_conversation(connection, principal, message, re)
                     .await
                     .map_err(error_for(id))
             }
             "npc_conversation.unwatch" => {
                 let message: ConversationUnwatch = parse(text)?;
                 let id = message.conversation_id;
-                self.unwatch_conversation(who, id).map_err(error_for(id))
+                self.unwatch_conversation(principal, id).map_err(error_for(id))
             }
             "npc_conversation.interrupt" => {
                 let message: ConversationInterrupt = parse(text)?;
                 let id = message.conversation_id;
-                self.interrupt_conversation(connection, who, message, re)
+                self.interrupt_conversation(connection, principal, message, re)
                     .await
                     .map_err(error_for(id))
             }
             "reply.played" => {
                 let message: ReplyPlayed = parse(text)?;
                 let id = message.session_id;
-                self.on_reply_played(who, message).await.map_err(error_for(id))
+                self.on_reply_played(principal, message).await.map_err(error_for(id))
             }
             "world.watch" => {
                 let message: WorldWatch = parse(text)?;
-                self.watch_world(connection, who, message, re)
+                self.watch_world(connection, principal, message, re)
                     .await
                     .map_err(global_error)
             }
@@ -424,7 +429,7 @@ impl SocketState {
                 let message: WorldUnwatch = parse(text)?;
                 self.unwatch_world(&message.world_id).map_err(global_error)
             }
-            "auth.refresh" => self.refresh_auth(connection, who, text, re).await,
+            "auth.refresh" => self.refresh_auth(connection, principal, text, re).await,
             "ping" => {
                 let message: Ping = parse(text)?;
                 let _ = connection.send_text(events::write_event(&Pong {
@@ -442,35 +447,35 @@ impl SocketState {
     async fn refresh_auth(
         self: &Arc<Self>,
         connection: &Arc<SocketConnection>,
-        who: &Principal,
+        principal: &Principal,
         text: &str,
         re: Option<&str>,
     ) -> Result<(), MessageError> {
         let message: AuthRefresh = parse(text)?;
-        let fresh = self
+        let new_principal = self
             .state
             .auth
             .verify_token(&message.token)
             .await
             .map_err(Problem::from);
-        let fresh = fresh.and_then(|fresh| require_same_caller(who, fresh));
+        let new_principal = new_principal.and_then(|new_principal| require_same_caller(principal, new_principal));
         if self.is_forwarded {
-            return match fresh {
-                Ok(fresh) => {
-                    *self.principal.lock() = without_expiry(&fresh);
+            return match new_principal {
+                Ok(new_principal) => {
+                    *self.principal.lock() = without_expiry(&new_principal);
                     self.close_if_refused();
                     Ok(())
                 }
                 // The other node still uses a different token than this node.
-                Err(refused) => {
+                Err(problem) => {
                     connection.close_after_flush(close_code::UNAUTHENTICATED, "unauthenticated");
-                    Err(global_error(refused))
+                    Err(global_error(problem))
                 }
             };
         }
-        let fresh = fresh.map_err(global_error)?;
-        let expires_at = fresh.expires_at;
-        *self.principal.lock() = fresh;
+        let new_principal = new_principal.map_err(global_error)?;
+        let expires_at = new_principal.expires_at;
+        *self.principal.lock() = new_principal;
         self.watch_expiry(connection);
         if self.close_if_refused() {
             return Ok(());
@@ -483,23 +488,25 @@ impl SocketState {
     /// Closes the socket if its token was revoked while the token was being checked. The revocation scanned the open
     /// streams and saw only the previous token. Returns true if the socket closes.
     pub(super) fn close_if_refused(&self) -> bool {
-        let Err(refused) = self.state.auth.check_not_refused(&self.current_principal()) else {
+        let Err(refusal) = self.state.auth.check_not_refused(&self.current_principal()) else {
             return false;
         };
-        let open = self.place.lock().as_ref().map(|(_, open)| Arc::clone(open));
-        if let Some(open) = open {
-            open.close_with_reason(&refused.into());
+        let stream = self.place.lock().as_ref().map(|(_, stream)| Arc::clone(stream));
+        if let Some(stream) = stream {
+            stream.close_with_reason(&refusal.into());
         }
         true
     }
 }
 
 /// Returns `fresh` if it belongs to the same caller.
-fn require_same_caller(who: &Principal, fresh: Principal) -> Result<Principal, Problem> {
-    let same =
-        fresh.tenant == who.tenant && fresh.role == who.role && fresh.player == who.player && fresh.world == who.world;
-    if same {
-        return Ok(fresh);
+fn require_same_caller(principal: &Principal, new_principal: Principal) -> Result<Principal, Problem> {
+    let is_same = new_principal.tenant == principal.tenant
+        && new_principal.role == principal.role
+        && new_principal.player == principal.player
+        && new_principal.world == principal.world;
+    if is_same {
+        return Ok(new_principal);
     }
     Err(Problem::new(
         Code::Forbidden,

@@ -75,23 +75,24 @@ impl SocketState {
     pub(super) async fn send_to_owner(
         self: &Arc<Self>,
         connection: &Arc<SocketConnection>,
-        who: &Principal,
-        (dialogue, owner): (DialogueId, NodeId),
+        principal: &Principal,
+        dialogue: DialogueId,
+        owner: NodeId,
         text: &str,
     ) -> Result<(), Problem> {
         let Some(nodes) = &self.state.nodes else {
             return Err(Problem::wrong_node());
         };
-        let before = self.tunnels.lock().open.get(&owner).cloned();
-        let tunnel = if let Some(tunnel) = before {
+        let existing = self.tunnels.lock().open.get(&owner).cloned();
+        let tunnel = if let Some(tunnel) = existing {
             tunnel
         } else {
-            let opened = self.open_tunnel(nodes, connection, who, owner).await;
+            let opened = self.open_tunnel(nodes, connection, principal, owner).await;
             let outcome = if opened.is_ok() { "answered" } else { "unreachable" };
             let counter = &self.state.metrics.forwarded;
             counter.with_label_values(&["socket", outcome]).inc();
             if opened.is_err() {
-                nodes.forget_owner_of(&who.scope(), dialogue).await;
+                nodes.forget_owner_of(&principal.scope(), dialogue).await;
             }
             let tunnel = opened?;
             self.tunnels.lock().open.insert(owner, tunnel.clone());
@@ -102,7 +103,7 @@ impl SocketState {
             // The dialogue belonged to this node before.
             self.state
                 .sessions
-                .detach_listener(&who.scope(), dialogue, opened.listener);
+                .detach_listener(&principal.scope(), dialogue, opened.listener);
         }
         self.tunnels.lock().routes.insert(dialogue, owner);
         if connection.is_gone() {
@@ -117,12 +118,14 @@ impl SocketState {
         self: &Arc<Self>,
         nodes: &NodeClient,
         connection: &Arc<SocketConnection>,
-        who: &Principal,
+        principal: &Principal,
         owner: NodeId,
     ) -> Result<Tunnel, Problem> {
-        let who = without_expiry(who);
-        let (for_messages, for_end) = (Arc::downgrade(self), Arc::downgrade(self));
-        let (for_text, for_close) = (connection.clone(), connection.clone());
+        let principal = without_expiry(principal);
+        let for_messages = Arc::downgrade(self);
+        let for_end = Arc::downgrade(self);
+        let for_text = connection.clone();
+        let for_close = connection.clone();
         let on_message = move |text: &str| {
             if let Some(inner) = for_messages.upgrade() {
                 inner.on_owner_message(owner, text);
@@ -136,12 +139,12 @@ impl SocketState {
             (None, _) => {}
         };
         let path = format!("/v1/ws?coalesce_ms={}", self.coalesce_ms);
-        nodes.open_tunnel(owner, &who, &path, on_message, on_end).await
+        nodes.open_tunnel(owner, &principal, &path, on_message, on_end).await
     }
 
     /// Sends a message about the whole socket to every owner.
     pub(super) fn send_to_owners(self: &Arc<Self>, connection: &Arc<SocketConnection>, text: &str) {
-        let open: Vec<(NodeId, Tunnel)> = {
+        let open_tunnels: Vec<(NodeId, Tunnel)> = {
             let tunnels = self.tunnels.lock();
             tunnels
                 .open
@@ -149,7 +152,7 @@ impl SocketState {
                 .map(|(owner, tunnel)| (*owner, tunnel.clone()))
                 .collect()
         };
-        for (owner, tunnel) in open {
+        for (owner, tunnel) in open_tunnels {
             if tunnel.send(text).is_err() {
                 self.on_tunnel_ended(connection, owner, TunnelEnd::Lost);
             }
@@ -182,7 +185,7 @@ impl SocketState {
     fn on_owner_refusal(self: Arc<Self>, connection: Arc<SocketConnection>, owner: NodeId) {
         actix_web::rt::spawn(async move {
             if let Err(error) = catch_up(&self.state).await {
-                tracing::info!(%error, "it is not known why an owner refused a caller");
+                tracing::info!(%error, "revocations could not be read after an owner refused a caller");
             }
             if !self.close_if_refused() {
                 self.on_tunnel_ended(&connection, owner, TunnelEnd::Lost);
@@ -191,15 +194,15 @@ impl SocketState {
     }
 
     fn on_tunnel_ended(&self, connection: &SocketConnection, owner: NodeId, end: TunnelEnd) {
-        let lost: Vec<DialogueId> = {
+        let lost_dialogues: Vec<DialogueId> = {
             let mut tunnels = self.tunnels.lock();
             tunnels.open.remove(&owner);
-            let lost = tunnels.routes.iter().filter(|(_, node)| **node == owner);
-            let lost: Vec<DialogueId> = lost.map(|(id, _)| *id).collect();
+            let lost_dialogues = tunnels.routes.iter().filter(|(_, node)| **node == owner);
+            let lost_dialogues: Vec<DialogueId> = lost_dialogues.map(|(id, _)| *id).collect();
             tunnels.routes.retain(|_, node| *node != owner);
-            lost
+            lost_dialogues
         };
-        if lost.is_empty() {
+        if lost_dialogues.is_empty() {
             return;
         }
         match end {
@@ -212,7 +215,7 @@ impl SocketState {
                 }
             }
             TunnelEnd::Lost | TunnelEnd::Refused => {
-                for dialogue in lost {
+                for dialogue in lost_dialogues {
                     self.send_error(connection, &dialogue_moved_error(), None, Some(dialogue));
                 }
                 connection.close_after_flush(close_code::DRAINING, MOVED_CLOSE_REASON);
@@ -223,10 +226,10 @@ impl SocketState {
 
 /// The caller of a socket, for the owners of its dialogues. This node closes the socket when the token expires; the
 /// owners need no expiry.
-pub fn without_expiry(who: &Principal) -> Principal {
+pub fn without_expiry(principal: &Principal) -> Principal {
     Principal {
         expires_at: DateTime::<Utc>::MAX_UTC,
-        ..who.clone()
+        ..principal.clone()
     }
 }
 

@@ -25,12 +25,12 @@ struct EventFilter {
 impl EventFilter {
     fn new(role: Role, include: &[Include]) -> Self {
         Self {
-            include: Include::ALL.into_iter().filter(|one| include.contains(one)).collect(),
+            include: Include::ALL.into_iter().filter(|kind| include.contains(kind)).collect(),
             for_player: role == Role::Player,
         }
     }
-    fn includes_kind(&self, what: Include) -> bool {
-        self.include.contains(&what)
+    fn includes_kind(&self, kind: Include) -> bool {
+        self.include.contains(&kind)
     }
     /// The event for this client; `None` if the client does not get the event.
     fn filter_event(&self, event: &Arc<PublishedEvent>) -> Option<Arc<PublishedEvent>> {
@@ -85,11 +85,11 @@ impl DialogueSubscription {
     }
     /// Once this subscription is attached, `before` delivers no more events. Ownership moves from `before` to this
     /// subscription.
-    pub fn replacing_earlier(mut self, before: Option<&(u64, Arc<Self>)>) -> Self {
-        let before = before.map(|(_, earlier)| earlier);
-        let owned = before.and_then(|earlier| earlier.owner.clone());
-        self.owner = self.owner.or(owned);
-        self.replaces = Mutex::new(before.cloned());
+    pub fn replacing_earlier(mut self, earlier: Option<&(u64, Arc<Self>)>) -> Self {
+        let earlier = earlier.map(|(_, subscription)| subscription);
+        let earlier_owner = earlier.and_then(|subscription| subscription.owner.clone());
+        self.owner = self.owner.or(earlier_owner);
+        self.replaces = Mutex::new(earlier.cloned());
         self
     }
     /// True if this subscription delivers no more events.
@@ -100,8 +100,8 @@ impl DialogueSubscription {
 
 impl Listener for DialogueSubscription {
     fn on_attached(&self) {
-        if let Some(before) = self.replaces.lock().take() {
-            before.replaced.store(true, Relaxed);
+        if let Some(earlier) = self.replaces.lock().take() {
+            earlier.replaced.store(true, Relaxed);
         }
     }
     fn deliver_event(&self, event: &Arc<PublishedEvent>) -> Result<(), ListenerGone> {
@@ -109,15 +109,15 @@ impl Listener for DialogueSubscription {
             return Err(ListenerGone);
         }
         let delivered = match self.share.filter_event(event) {
-            Some(shown) => self.connection.deliver_event(&shown),
+            Some(visible_event) => self.connection.deliver_event(&visible_event),
             None => Ok(()),
         };
         if event.body.has_moved() {
             // No more events come from this node. A client that reconnects reaches the new owner.
-            let shown = remote::dialogue_moved_error();
+            let problem = remote::dialogue_moved_error();
             let _ = self
                 .connection
-                .send_text(events::error_event(&shown, None, Some(event.dialogue_id)));
+                .send_text(events::error_event(&problem, None, Some(event.dialogue_id)));
             self.connection
                 .close_after_flush(close_code::DRAINING, remote::MOVED_CLOSE_REASON);
         }
@@ -159,7 +159,7 @@ mod tests {
             completion_tokens: 7,
         };
         for kind in [DialogueKind::Session, DialogueKind::NpcConversation] {
-            let done = ReplyDone {
+            let reply_done = ReplyDone {
                 turn: 1,
                 npc_id: "mira".parse().unwrap(),
                 text: "Grapes.".into(),
@@ -172,15 +172,15 @@ mod tests {
                 dialogue_id: id,
                 seq: Some(4),
                 re: None,
-                body: EventBody::reply_done(kind, done),
+                body: EventBody::reply_done(kind, reply_done),
             });
             for (role, prompt, cached) in [(Role::Backend, 900, 800), (Role::Player, 0, 0)] {
-                let shown = EventFilter::new(role, &[]).filter_event(&event).unwrap();
-                let text: serde_json::Value = serde_json::from_str(shown.text()).unwrap();
+                let visible_event = EventFilter::new(role, &[]).filter_event(&event).unwrap();
+                let text: serde_json::Value = serde_json::from_str(visible_event.text()).unwrap();
                 let counts =
                     serde_json::json!({"prompt_tokens": prompt, "cached_tokens": cached, "completion_tokens": 7});
                 assert_eq!(text["usage"], counts, "{role:?}");
-                assert_eq!((&text["text"], shown.seq), (&"Grapes.".into(), Some(4)));
+                assert_eq!((&text["text"], visible_event.seq), (&"Grapes.".into(), Some(4)));
             }
         }
     }
@@ -209,9 +209,9 @@ mod tests {
             (Role::Admin, &[Include::State][..], 1),
             (Role::Player, &[][..], 0),
         ] {
-            let shown = EventFilter::new(role, include).filter_event(&event).unwrap();
-            assert_eq!((shown.seq, shown.re.as_deref()), (Some(4), Some("c1")));
-            let text: serde_json::Value = serde_json::from_str(shown.text()).unwrap();
+            let visible_event = EventFilter::new(role, include).filter_event(&event).unwrap();
+            assert_eq!((visible_event.seq, visible_event.re.as_deref()), (Some(4), Some("c1")));
+            let text: serde_json::Value = serde_json::from_str(visible_event.text()).unwrap();
             assert_eq!(text["quoted_in"].as_array().unwrap().len(), places, "{role:?}: {text}");
         }
     }

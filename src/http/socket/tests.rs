@@ -47,7 +47,7 @@ impl Default for SocketSettings {
 /// How long a test waits for an expected message.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-async fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+async fn wait_until(label: &str, mut condition: impl FnMut() -> bool) {
     let waiting = async {
         while !condition() {
             tokio::time::sleep(Duration::from_millis(2)).await;
@@ -55,7 +55,7 @@ async fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     };
     tokio::time::timeout(PATIENCE, waiting)
         .await
-        .unwrap_or_else(|_| panic!("{what}: waited in vain"));
+        .unwrap_or_else(|_| panic!("{label}: waited in vain"));
 }
 
 type SocketClient = WebSocketStream<MaybeTlsStream<TcpStream>>;
@@ -94,16 +94,19 @@ impl SocketTestServer {
     fn start_server(settings: SocketSettings, coalesce: Duration) -> Self {
         let hub = SocketHub::start(settings, Arc::new(SystemClock));
         let echo = Arc::new(EchoProtocol::default());
-        let (their_hub, their_echo) = (hub.clone(), Arc::clone(&echo));
+        let their_hub = hub.clone();
+        let their_echo = Arc::clone(&echo);
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let addr = listener.local_addr().unwrap();
         let connections = ConnectionRegistry::start_watching(ConnectionLimits::default(), Arc::new(SystemClock));
         let server = transport::start_server(listener, 1, &connections, move |app| {
-            let (hub, echo) = (their_hub.clone(), Arc::clone(&their_echo));
+            let hub = their_hub.clone();
+            let echo = Arc::clone(&their_echo);
             app.route(
                     "/ws",
                     web::get().to(move |request: HttpRequest, payload: web::Payload| {
-                        let (hub, echo) = (hub.clone(), Arc::clone(&echo));
+                        let hub = hub.clone();
+                        let echo = Arc::clone(&echo);
                         let options = SocketOptions {
                             tenant: Some("acme".parse().unwrap()),
                             subprotocols: &["colloquy.v1"],

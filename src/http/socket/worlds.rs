@@ -36,30 +36,31 @@ impl SocketState {
     pub(super) async fn watch_world(
         self: &Arc<Self>,
         connection: &Arc<SocketConnection>,
-        who: &Principal,
+        principal: &Principal,
         WorldWatch {
             world_id: world,
-            actions: seen,
+            actions: seen_actions,
             ..
         }: WorldWatch,
         re: Option<&str>,
     ) -> Result<(), Problem> {
-        if who.role == Role::Player {
+        if principal.role == Role::Player {
             return Err(Problem::new(Code::Forbidden, "a player does not watch a world"));
         }
         if !self.watched_worlds.lock().contains_key(&world) {
             self.check_session_limit()?;
         }
-        let (scope, services) = (who.scope(), &self.state.services);
+        let scope = principal.scope();
+        let services = &self.state.services;
         let authored = &services.ledger.authored;
-        if !who.can_access_world(&world) || authored.load_world(&scope, &world).await?.is_none() {
+        if !principal.can_access_world(&world) || authored.load_world(&scope, &world).await?.is_none() {
             return Err(Problem::not_found("world"));
         }
         // The task of an earlier watch misses and repeats nothing.
         let watched = self.watched_worlds.lock().get(&world).map(JoinHandle::is_finished);
         let follower = match watched {
             Some(false) => None,
-            _ => Some(WorldFollower::start(services, scope, world.clone(), &seen).await?),
+            _ => Some(WorldFollower::start(services, scope, world.clone(), &seen_actions).await?),
         };
         let _ = connection.send_text(events::write_event(&WorldWatched { re, world_id: &world }));
         if let Some((follower, actions)) = follower {
@@ -67,7 +68,8 @@ impl SocketState {
                 actions,
                 ..WorldNews::default()
             };
-            let (state, connection) = (self.state.clone(), Arc::clone(connection));
+            let state = self.state.clone();
+            let connection = Arc::clone(connection);
             let task = actix_web::rt::spawn(send_world_changes(state, connection, follower, news));
             self.watched_worlds.lock().insert(world, task);
         }
@@ -87,10 +89,10 @@ async fn send_world_changes(
     state: actix_web::web::Data<crate::AppState>,
     connection: Arc<SocketConnection>,
     mut follower: WorldFollower,
-    first: WorldNews,
+    first_news: WorldNews,
 ) {
     let clock = state.services.clock.clone();
-    if send_news(&connection, follower.world(), first, clock.as_ref())
+    if send_news(&connection, follower.world(), first_news, clock.as_ref())
         .await
         .is_err()
     {
@@ -132,7 +134,7 @@ async fn send_news(
     fn changes_to_send(part: &[StoredStateChange]) -> Vec<WorldChange<'_>> {
         part.iter().map(WorldChange::from).collect()
     }
-    let changed = |taken_back, changes| {
+    let changed_event = |taken_back, changes| {
         let event = WorldChanged {
             world_id: world,
             taken_back,
@@ -141,7 +143,7 @@ async fn send_news(
         events::write_event(&event)
     };
     for part in news.taken_back.chunks(MAX_CHANGES_PER_EVENT) {
-        send_part(connection, changed(changes_to_send(part), Vec::new())).await?;
+        send_part(connection, changed_event(changes_to_send(part), Vec::new())).await?;
     }
     for action in news.actions.undone {
         let event = ActionUndone {
@@ -161,7 +163,7 @@ async fn send_news(
         send_part(connection, events::write_event(&event)).await?;
     }
     for part in news.changes.chunks(MAX_CHANGES_PER_EVENT) {
-        send_part(connection, changed(Vec::new(), changes_to_send(part))).await?;
+        send_part(connection, changed_event(Vec::new(), changes_to_send(part))).await?;
     }
     Ok(())
 }

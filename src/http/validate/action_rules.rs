@@ -17,8 +17,8 @@ pub fn action_rules(rules: &Option<Vec<ActionRule>>, (): &()) -> garde::Result {
     for (index, rule) in rules.iter().enumerate() {
         let name = &rule.name;
         let fault = find_fault(rule).or_else(|| {
-            let twice = rules[..index].iter().any(|earlier| earlier.name == *name);
-            twice.then(|| "is there twice".to_owned())
+            let is_duplicate = rules[..index].iter().any(|earlier| earlier.name == *name);
+            is_duplicate.then(|| "is there twice".to_owned())
         });
         if let Some(fault) = fault {
             return Err(garde::Error::new(format!("`{name}` {fault}")));
@@ -82,7 +82,7 @@ mod tests {
             changed[key] = value;
             json!([changed])
         };
-        for (rules, why) in [
+        for (rules, expected) in [
             (with("name", json!("Open gate")), "is no name of an action"),
             (with("name", json!("")), "is no name of an action"),
             (with("description", json!(" ")), "needs a `description`"),
@@ -93,8 +93,8 @@ mod tests {
             (with("arguments", json!({"type": "array"})), "type `object`"),
             (json!([gate, gate]), "is there twice"),
         ] {
-            let found = fault(rules);
-            assert!(found.contains(why), "{why}: {found}");
+            let message = fault(rules);
+            assert!(message.contains(expected), "{expected}: {message}");
         }
         let many: Vec<Value> = (0..=MAX_ACTIONS)
             .map(|n| with("name", json!(format!("a{n}")))[0].clone())

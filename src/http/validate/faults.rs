@@ -12,35 +12,35 @@ const MAX_FIELD_NAME_CHARS: usize = 64;
 /// The first [`MAX_REPORTED_FAULTS`] faults, and the number of further faults.
 #[derive(Debug, Default)]
 pub struct ValidationFaults {
-    pub kept: Vec<FieldError>,
-    pub more: usize,
+    pub first_faults: Vec<FieldError>,
+    pub further_count: usize,
 }
 
 impl ValidationFaults {
     pub(super) fn into_problem(self) -> Problem {
-        let mut problem = Problem::invalid_fields(self.kept);
-        if self.more > 0 {
+        let mut problem = Problem::invalid_fields(self.first_faults);
+        if self.further_count > 0 {
             // Writing to a string cannot fail.
-            let _ = write!(problem.detail, "; and {} more", self.more);
+            let _ = write!(problem.detail, "; and {} more", self.further_count);
         }
         problem
     }
     pub(super) fn push(&mut self, param: &str, detail: impl FnOnce() -> String) {
-        if self.kept.len() < MAX_REPORTED_FAULTS {
-            self.kept.push(FieldError {
+        if self.first_faults.len() < MAX_REPORTED_FAULTS {
+            self.first_faults.push(FieldError {
                 param: if param.is_empty() { "body" } else { param }.to_owned(),
                 detail: detail(),
             });
         } else {
-            self.more += 1;
+            self.further_count += 1;
         }
     }
     pub(super) fn append(&mut self, other: Self) {
-        for fault in other.kept {
+        for fault in other.first_faults {
             let FieldError { param, detail } = fault;
             self.push(&param, || detail);
         }
-        self.more += other.more;
+        self.further_count += other.further_count;
     }
 }
 

@@ -24,72 +24,76 @@ use colloquy_memory::text::check_prose;
 pub fn parse_query<T: DeserializeOwned + IntoParams>(text: &str) -> Result<T, Problem> {
     let pairs =
         || web::Query::<Vec<(String, String)>>::from_query(text).map_or_else(|_| Vec::new(), web::Query::into_inner);
-    let mut found = ValidationFaults::default();
+    let mut faults = ValidationFaults::default();
     // A query can contain control characters only in escaped form.
     for (name, value) in text.contains('%').then(pairs).into_iter().flatten() {
         if let Err(fault) = check_prose(&value) {
-            found.push(truncate_name(&name), || fault.to_string());
+            faults.push(truncate_name(&name), || fault.to_string());
         }
     }
     let error = match web::Query::<T>::from_query(text) {
-        Ok(query) if found.kept.is_empty() => return Ok(query.into_inner()),
-        Ok(_) => return Err(found.into_problem()),
+        Ok(query) if faults.first_faults.is_empty() => return Ok(query.into_inner()),
+        Ok(_) => return Err(faults.into_problem()),
         Err(error) => query_error_text(error),
     };
-    let known = T::into_params(|| Some(ParameterIn::Query));
+    let parameters = T::into_params(|| Some(ParameterIn::Query));
     let pairs = pairs();
     for (index, (name, value)) in pairs.iter().enumerate() {
-        let Some(parameter) = known.iter().find(|one| one.name == *name) else {
-            let names: Vec<_> = known.iter().map(|one| one.name.as_str()).collect();
-            found.push(truncate_name(name), || {
+        let Some(parameter) = parameters.iter().find(|parameter| parameter.name == *name) else {
+            let names: Vec<_> = parameters.iter().map(|parameter| parameter.name.as_str()).collect();
+            faults.push(truncate_name(name), || {
                 format!("unknown parameter; there are {}", names.join(", "))
             });
             continue;
         };
-        if pairs[..index].iter().any(|(before, _)| before == name) {
-            found.push(name, || "is given more than once".to_owned());
+        if pairs[..index].iter().any(|(earlier_name, _)| earlier_name == name) {
+            faults.push(name, || "is given more than once".to_owned());
         } else if let Some(detail) = parameter_fault(parameter, value).or_else(|| fault_alone::<T>(name, value)) {
-            found.push(name, || detail);
+            faults.push(name, || detail);
         }
     }
-    if found.kept.is_empty() {
+    if faults.first_faults.is_empty() {
         let name = first_quoted_name(&error).unwrap_or_else(|| "query".to_owned());
-        let missing = error.starts_with("missing field");
+        let is_missing = error.starts_with("missing field");
         return Err(Problem::invalid_field(
             name,
-            if missing { "is missing".to_owned() } else { error },
+            if is_missing { "is missing".to_owned() } else { error },
         ));
     }
-    Err(found.into_problem())
+    Err(faults.into_problem())
 }
 
 /// Explains the fault of one parameter, as far as its schema describes the parameter.
 fn parameter_fault(parameter: &Parameter, text: &str) -> Option<String> {
     let schema = serde_json::to_value(&parameter.schema).ok()?;
-    let is =
-        |kind: &str| schema["type"] == kind || schema["type"].as_array().is_some_and(|all| all.contains(&kind.into()));
-    if is("integer") {
+    let is_type = |kind: &str| {
+        schema["type"] == kind
+            || schema["type"]
+                .as_array()
+                .is_some_and(|types| types.contains(&kind.into()))
+    };
+    if is_type("integer") {
         return text
             .parse::<u64>()
             .is_err()
             .then(|| "must be a whole number".to_owned());
     }
-    if is("boolean") {
+    if is_type("boolean") {
         return (!matches!(text, "true" | "false")).then(|| "must be true or false".to_owned());
     }
     if schema["format"] == "date-time" && chrono::DateTime::parse_from_rfc3339(text).is_err() {
         return Some("must be a time such as 2026-01-31T12:00:00Z".to_owned());
     }
-    let found = schema_faults(&schema, &Map::new(), &Value::String(text.to_owned()));
-    found.kept.into_iter().next().map(|fault| fault.detail)
+    let faults = schema_faults(&schema, &Map::new(), &Value::String(text.to_owned()));
+    faults.first_faults.into_iter().next().map(|fault| fault.detail)
 }
 
 /// Serde's message for a parameter alone, except for a message about other missing parameters.
 fn fault_alone<T: DeserializeOwned>(name: &str, text: &str) -> Option<String> {
-    let without = web::Query::<T>::from_query("").err().map(query_error_text);
+    let error_without_value = web::Query::<T>::from_query("").err().map(query_error_text);
     // The name comes from the schema, so only the value needs escaping.
     let error = query_error_text(web::Query::<T>::from_query(&format!("{name}={}", percent_encode(text))).err()?);
-    (Some(&error) != without.as_ref()).then_some(error)
+    (Some(&error) != error_without_value.as_ref()).then_some(error)
 }
 
 /// Escapes a query value, except letters and digits.
@@ -143,21 +147,21 @@ mod tests {
     fn invalid_parameters_are_all_named() {
         let text = "limit=abc&session_id=x%20y&on_busy=shout&since=today&all=maybe&colour=red&limit=2";
         let problem = parse_query::<SampleQuery>(text).unwrap_err();
-        let told: Vec<_> = problem
+        let faults: Vec<_> = problem
             .errors
             .iter()
             .map(|e| (e.param.as_str(), e.detail.as_str()))
             .collect();
-        let names: Vec<_> = told.iter().map(|(name, _)| *name).collect();
+        let names: Vec<_> = faults.iter().map(|(name, _)| *name).collect();
         assert_eq!(
             names,
             ["limit", "session_id", "on_busy", "since", "all", "colour", "limit"],
-            "{told:?}"
+            "{faults:?}"
         );
-        assert_eq!(told[0].1, "must be a whole number");
-        assert!(told[1].1.contains("ULID"), "{told:?}");
-        assert!(told[2].1.contains("queue"), "{told:?}");
-        assert_eq!(told[6].1, "is given more than once");
+        assert_eq!(faults[0].1, "must be a whole number");
+        assert!(faults[1].1.contains("ULID"), "{faults:?}");
+        assert!(faults[2].1.contains("queue"), "{faults:?}");
+        assert_eq!(faults[6].1, "is given more than once");
         assert_eq!(parse_query::<SampleQuery>("limit=7&all=true").unwrap().limit, Some(7));
         assert_eq!(
             parse_query::<SampleQuery>("limit=99999999999")

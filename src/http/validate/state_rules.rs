@@ -28,11 +28,11 @@ pub fn place_links(links: &Option<BTreeMap<String, Vec<String>>>, (): &()) -> ga
     check(links.len() <= MAX_PLACES, || {
         format!("length is greater than {MAX_PLACES}")
     })?;
-    for (place, next) in links {
-        check(next.len() <= MAX_LINKS, || {
+    for (place, neighbours) in links {
+        check(neighbours.len() <= MAX_LINKS, || {
             format!("`{place}` has more than {MAX_LINKS} links")
         })?;
-        for name in next.iter().chain([place]) {
+        for name in neighbours.iter().chain([place]) {
             display_name(name, &())?;
             let is_short = name.chars().count() <= MAX_NAME_CHARS;
             check(is_short, || {
@@ -93,7 +93,8 @@ pub fn clock_settings(clock: &Option<ClockSettings>, (): &()) -> garde::Result {
 }
 
 fn check_values(rule: &AttributeRule) -> garde::Result {
-    let (name, values) = (&rule.name, &rule.values);
+    let name = &rule.name;
+    let values = &rule.values;
     let is_text = rule.value_type == AttributeType::Text;
     check(is_text != values.is_empty(), || {
         format!("`values` of `{name}` are needed for a text, and only for a text")
@@ -115,18 +116,19 @@ fn check_numbers(rule: &AttributeRule) -> garde::Result {
     let name = &rule.name;
     let numbers = [rule.min, rule.max, rule.max_delta];
     let is_number = rule.value_type == AttributeType::Number;
-    let given = numbers.into_iter().flatten();
-    check(is_number || given.clone().next().is_none(), || {
+    let limits = numbers.into_iter().flatten();
+    check(is_number || limits.clone().next().is_none(), || {
         format!("`min`, `max` and `max_delta` of `{name}` are only for numbers")
     })?;
-    check(given.clone().all(|number| number.abs() <= MAX_ATTRIBUTE_NUMBER), || {
-        format!("a number of `{name}` is greater than {MAX_ATTRIBUTE_NUMBER}")
-    })?;
+    check(
+        limits.clone().all(|number| number.abs() <= MAX_ATTRIBUTE_NUMBER),
+        || format!("a number of `{name}` is greater than {MAX_ATTRIBUTE_NUMBER}"),
+    )?;
     let (min, max) = rule.bounds();
     check(!is_number || min < max, || {
         format!("`min` of `{name}` is not below `max`")
     })?;
-    check(rule.max_delta.is_none_or(|most| most >= 0.0), || {
+    check(rule.max_delta.is_none_or(|max_delta| max_delta >= 0.0), || {
         format!("`max_delta` of `{name}` is below 0")
     })
 }

@@ -36,19 +36,19 @@ fn to_garde_result(checked: Result<(), TextError>) -> garde::Result {
 
 /// Finds every string of a JSON text with control characters, by the path of its field.
 pub(super) fn control_characters(raw: &[u8]) -> ValidationFaults {
-    let mut found = ValidationFaults::default();
+    let mut faults = ValidationFaults::default();
     if may_have_controls(raw)
         && let Ok(value) = serde_json::from_slice::<Value>(raw)
     {
-        walk_strings(&value, "", &mut found);
+        walk_strings(&value, "", &mut faults);
     }
-    found
+    faults
 }
 
 /// True if a second parse is needed. JSON escapes most control characters; characters beyond ASCII need no escape.
 fn may_have_controls(raw: &[u8]) -> bool {
-    raw.iter().enumerate().any(|(at, byte)| {
-        let rest = &raw[at + 1..];
+    raw.iter().enumerate().any(|(index, byte)| {
+        let rest = &raw[index + 1..];
         match byte {
             b'\\' => matches!(rest, [b'b' | b'f' | b'r', ..] | [b'u', b'0', b'0', ..]),
             0x7f => true,
@@ -58,25 +58,25 @@ fn may_have_controls(raw: &[u8]) -> bool {
     })
 }
 
-fn walk_strings(value: &Value, path: &str, found: &mut ValidationFaults) {
+fn walk_strings(value: &Value, path: &str, faults: &mut ValidationFaults) {
     match value {
         Value::String(text) => {
             if let Err(fault) = text::check_prose(text) {
-                found.push(path, || fault.to_string());
+                faults.push(path, || fault.to_string());
             }
         }
         Value::Array(items) => {
             for (index, item) in items.iter().enumerate() {
-                walk_strings(item, &format!("{path}[{index}]"), found);
+                walk_strings(item, &format!("{path}[{index}]"), faults);
             }
         }
         Value::Object(fields) => {
             for (name, field) in fields {
                 let name = truncate_name(name);
                 if path.is_empty() {
-                    walk_strings(field, name, found);
+                    walk_strings(field, name, faults);
                 } else {
-                    walk_strings(field, &format!("{path}.{name}"), found);
+                    walk_strings(field, &format!("{path}.{name}"), faults);
                 }
             }
         }

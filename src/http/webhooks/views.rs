@@ -48,10 +48,10 @@ pub struct WebhookView {
 
 impl WebhookView {
     pub(super) fn new(webhook: Webhook, now: DateTime<Utc>) -> Self {
-        let old = webhook.keys.previous.iter().map(|(_, until)| *until);
+        let old_key_ends = webhook.keys.previous.iter().map(|(_, until)| *until);
         Self {
             public_keys: webhook.keys.valid_at(now).filter_map(keys::public_key).collect(),
-            old_key_until: old.max().filter(|until| *until > now),
+            old_key_until: old_key_ends.max().filter(|until| *until > now),
             id: webhook.id,
             url: webhook.url,
             description: webhook.description,
@@ -162,7 +162,7 @@ impl ReplayBody {
         match (self.message_id, self.from_message_id, self.since) {
             (Some(id), None, None) => Some(Replay::Message(id)),
             (None, Some(id), None) => Some(Replay::From(id)),
-            (None, None, Some(at)) => Some(Replay::Since(at)),
+            (None, None, Some(since)) => Some(Replay::Since(since)),
             _ => None,
         }
     }
@@ -194,7 +194,8 @@ pub struct AttemptView {
     pub(super) event: WebhookEventType,
     /// Counts the attempts of the message, from 1. A replay begins anew.
     pub(super) number: u32,
-    pub(super) at: DateTime<Utc>,
+    #[serde(rename = "at")]
+    pub(super) attempted_at: DateTime<Utc>,
     pub(super) duration_ms: u64,
     pub(super) delivered: bool,
     /// The HTTP status, if there was an answer.
@@ -210,7 +211,7 @@ impl From<Attempt> for AttemptView {
             message_id: attempt.message,
             event: attempt.event,
             number: attempt.number,
-            at: attempt.sent_at,
+            attempted_at: attempt.sent_at,
             duration_ms: attempt.duration_ms,
             delivered: attempt.delivered,
             status: attempt.status,

@@ -17,12 +17,13 @@ fn fault(lines: &[&str]) -> String {
 #[test]
 fn eval_row_defaults_fill_missing_fields() {
     let set = set(&["# a set", FACT, "", QUESTION]).unwrap();
-    let (fact, question) = (&set.facts[0], &set.questions[0]);
+    let fact = &set.facts[0];
+    let question = &set.questions[0];
     assert_eq!((fact.memory.as_str(), fact.subject.as_str()), ("npc", "player"));
     assert_eq!((fact.importance, fact.kind), (Importance::DEFAULT, FactKind::Note));
     assert_eq!((fact.language.as_str(), question.language.as_str()), ("en", "ko"));
     assert_eq!(question.answers, [[0]]);
-    assert_eq!(question.at, fact.valid_at + TimeDelta::days(1));
+    assert_eq!(question.asked_at, fact.valid_at + TimeDelta::days(1));
     assert_eq!(set.memory_ids().len(), 1);
 }
 
@@ -35,8 +36,8 @@ fn eval_answer_may_be_many_facts() {
         set(&[FACT, same, either]).unwrap().questions[0].answers,
         [vec![0, 1], vec![1]]
     );
-    let none = r#"{"question": {"id": "q", "text": "Which fruit?", "answers": [[]]}}"#;
-    assert!(fault(&[FACT, none]).contains("line 2: `answers` names no fact"));
+    let no_answers = r#"{"question": {"id": "q", "text": "Which fruit?", "answers": [[]]}}"#;
+    assert!(fault(&[FACT, no_answers]).contains("line 2: `answers` names no fact"));
 }
 
 #[test]
@@ -50,10 +51,10 @@ fn eval_fact_without_a_date_is_as_old_as_the_oldest() {
 
 #[test]
 fn eval_set_faults_are_reported_with_their_line() {
-    let question = |id: &str, answers: &str, more: &str| {
-        format!(r#"{{"question": {{"id": "{id}", "text": "What?", "answers": {answers}{more}}}}}"#)
+    let question = |id: &str, answers: &str, extra_fields: &str| {
+        format!(r#"{{"question": {{"id": "{id}", "text": "What?", "answers": {answers}{extra_fields}}}}}"#)
     };
-    for (rows, says) in [
+    for (rows, expected) in [
         (
             vec![FACT.to_owned(), FACT.to_owned()],
             "line 2: the fact `f1` is on line 1 already",
@@ -112,8 +113,8 @@ fn eval_set_faults_are_reported_with_their_line() {
         (vec![String::new()], "there are no facts"),
     ] {
         let rows: Vec<&str> = rows.iter().map(String::as_str).collect();
-        let told = fault(&rows);
-        assert!(told.contains(says), "{told}\nshould say: {says}");
+        let message = fault(&rows);
+        assert!(message.contains(expected), "{message}\nshould say: {expected}");
     }
 }
 

@@ -23,7 +23,7 @@ pub enum ClientEvent {
     CreateItem { previous: Option<String>, item: Item },
     DeleteItem { id: String },
     RetrieveItem { id: String },
-    TruncateItem { id: String, heard: HeardPosition },
+    TruncateItem { id: String, heard_position: HeardPosition },
     CreateResponse(Box<ResponseSettings>),
     CancelResponse { id: Option<String> },
 }
@@ -92,8 +92,8 @@ impl Envelope {
 
     /// The type as the label of a metric.
     pub fn metric_label(&self) -> &'static str {
-        let known = KNOWN_TYPES.iter().find(|known| **known == self.kind);
-        known.copied().unwrap_or("unknown")
+        let label = KNOWN_TYPES.iter().find(|label| **label == self.kind);
+        label.copied().unwrap_or("unknown")
     }
 
     /// Reads the event.
@@ -120,7 +120,7 @@ impl Envelope {
             },
             "conversation.item.truncate" => ClientEvent::TruncateItem {
                 id: fields.take_required_text("item_id")?,
-                heard: read_heard_position(&mut fields)?,
+                heard_position: read_heard_position(&mut fields)?,
             },
             "response.create" => {
                 ClientEvent::CreateResponse(Box::new(match fields.take_optional_object("response")? {
@@ -271,7 +271,7 @@ mod tests {
                 .unwrap()
                 .extend(extra.as_object().unwrap().clone());
             match read(&event).unwrap() {
-                ClientEvent::TruncateItem { heard, .. } => heard,
+                ClientEvent::TruncateItem { heard_position, .. } => heard_position,
                 other => panic!("{other:?}"),
             }
         };

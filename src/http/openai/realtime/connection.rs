@@ -65,7 +65,7 @@ pub struct RealtimeSocket {
 /// What the task of a connection begins with.
 struct ConnectionStart {
     state: web::Data<AppState>,
-    who: Principal,
+    principal: Principal,
     opened: OpenedTalk,
     is_forwarded: bool,
     inbox: mpsc::Receiver<ByteString>,
@@ -74,7 +74,7 @@ struct ConnectionStart {
 impl RealtimeSocket {
     pub fn new(
         state: &web::Data<AppState>,
-        who: Principal,
+        principal: Principal,
         seat: Option<SocketSeat>,
         opened: OpenedTalk,
         is_forwarded: bool,
@@ -87,7 +87,7 @@ impl RealtimeSocket {
             max_waiting_bytes: state.chat.max_event_bytes * MAX_INBOX_EVENTS_OF_MOST_BYTES,
             start: Mutex::new(Some(ConnectionStart {
                 state: state.clone(),
-                who,
+                principal,
                 opened,
                 is_forwarded,
                 inbox,
@@ -99,14 +99,14 @@ impl RealtimeSocket {
 
     /// Returns why an event is not taken. The last value is true if the connection ends.
     fn refusal(&self, text: &ByteString) -> Option<(RealtimeError, bool)> {
-        let limited = if self.is_forwarded {
+        let rate_limit = if self.is_forwarded {
             Ok(())
         } else {
             self.limit.lock().check_message()
         };
-        match limited {
+        match rate_limit {
             Ok(()) => {}
-            Err(SocketRefusal::Slow(limited)) => return Some((Problem::from(limited).into(), false)),
+            Err(SocketRefusal::Slow(fault)) => return Some((Problem::from(fault).into(), false)),
             Err(SocketRefusal::Abuse) => {
                 let problem = Problem::new(Code::RateLimited, "this socket keeps sending too many events");
                 return Some((problem.into(), true));
@@ -134,10 +134,10 @@ impl SocketProtocol for RealtimeSocket {
         let connection = Arc::clone(connection);
         let waiting_bytes = Arc::clone(&self.waiting_bytes);
         actix_web::rt::spawn(async move {
-            let (caller, shut) = SseStream::with_shutdown(start.who.clone());
+            let (caller, shutdown) = SseStream::with_shutdown(start.principal.clone());
             let state = start.state.clone();
             let place = state.streams.add_stream(&state.auth, &caller);
-            let task = Connection::new(start, Arc::clone(&connection), shut, waiting_bytes, (caller, place));
+            let task = Connection::new(start, Arc::clone(&connection), shutdown, waiting_bytes, (caller, place));
             // A panic of the task is a panic of `spawn`'s own task, so the client is told by a task of its own.
             if actix_web::rt::spawn(task.run()).await.is_err() {
                 tracing::error!(connection = connection.id(), "a connection's task panicked");
@@ -149,12 +149,12 @@ impl SocketProtocol for RealtimeSocket {
     }
 
     fn on_text(&self, connection: &Arc<SocketConnection>, text: ByteString) {
-        let Some((error, ends)) = self.refusal(&text) else {
+        let Some((error, closes)) = self.refusal(&text) else {
             return;
         };
         let event_id = Envelope::event_id_of(&text);
         let _ = connection.send_text(error_message(&error, event_id.as_deref()));
-        if ends {
+        if closes {
             connection.close_after_flush(close_code::TOO_MANY, "too many events");
         }
     }
@@ -175,7 +175,7 @@ pub struct Connection {
     pub talk: Option<Talk>,
     pub events: Option<TalkEvents>,
     pub response: Option<ActiveResponse>,
-    pub sent: SentWords,
+    pub sent_words: SentWords,
     /// Turns that the client has brought in.
     pub imported_turns: u32,
     later: Option<LaterTalk>,
@@ -186,7 +186,7 @@ pub struct Connection {
     socket: Arc<SocketConnection>,
     pub inbox: mpsc::Receiver<ByteString>,
     pub waiting_bytes: Arc<AtomicUsize>,
-    pub shut: mpsc::Receiver<Problem>,
+    pub shutdown: mpsc::Receiver<Problem>,
     _place: (Arc<dyn ClosableStream>, OpenStreamGuard),
 }
 
@@ -203,7 +203,7 @@ impl Connection {
     fn new(
         start: ConnectionStart,
         socket: Arc<SocketConnection>,
-        shut: mpsc::Receiver<Problem>,
+        shutdown: mpsc::Receiver<Problem>,
         waiting_bytes: Arc<AtomicUsize>,
         place: (Arc<dyn ClosableStream>, OpenStreamGuard),
     ) -> Self {
@@ -212,14 +212,14 @@ impl Connection {
             TalkStart::Later(later) => (None, Some(*later)),
         };
         Self {
-            caller: SocketCaller::on_socket(start.who),
+            caller: SocketCaller::on_socket(start.principal),
             settings: SessionSettings::new(start.opened.model),
             items: Conversation::default(),
             talk,
             later,
             events: None,
             response: None,
-            sent: SentWords::default(),
+            sent_words: SentWords::default(),
             imported_turns: 0,
             provisional_id: format!("sess_{:032x}", rand::random::<u128>()),
             is_forwarded: start.is_forwarded,
@@ -227,16 +227,16 @@ impl Connection {
             inbox: start.inbox,
             socket,
             waiting_bytes,
-            shut,
+            shutdown,
             _place: place,
         }
     }
 
     /// Serves the connection until it ends.
     async fn run(mut self) {
-        let left = self.caller.principal.expires_at - self.state.services.clock.now();
-        let left: Duration = left.to_std().unwrap_or_default().min(MAX_EXPIRY_WATCH);
-        let expiry = tokio::time::sleep(left);
+        let remaining_time = self.caller.principal.expires_at - self.state.services.clock.now();
+        let remaining_time: Duration = remaining_time.to_std().unwrap_or_default().min(MAX_EXPIRY_WATCH);
+        let expiry = tokio::time::sleep(remaining_time);
         tokio::pin!(expiry);
         if let Err(problem) = self.begin().await {
             let owner = problem.owner.as_deref().filter(|_| !self.is_forwarded);
@@ -258,14 +258,14 @@ impl Connection {
         while !self.socket.is_gone() {
             let step = tokio::select! {
                 biased;
-                Some(why) = self.shut.recv() => NextStep::Shut(why),
+                Some(problem) = self.shutdown.recv() => NextStep::Shut(problem),
                 () = &mut expiry => NextStep::Expired,
                 event = next_event(&mut self.events) => NextStep::SessionEvent(event),
-                ended = end_of_response(&mut self.response) => NextStep::ResponseEnded(ended),
+                end = end_of_response(&mut self.response) => NextStep::ResponseEnded(end),
                 text = next_message(&mut self.inbox, &self.waiting_bytes) => NextStep::Message(text),
             };
             match step {
-                NextStep::Shut(why) => self.close(&why, close_code::UNAUTHENTICATED, "unauthenticated"),
+                NextStep::Shut(problem) => self.close(&problem, close_code::UNAUTHENTICATED, "unauthenticated"),
                 NextStep::Expired => {
                     self.close_expired();
                     expiry.as_mut().reset(tokio::time::Instant::now() + MAX_EXPIRY_WATCH);
@@ -276,7 +276,7 @@ impl Connection {
                     let problem = Problem::new(Code::SlowConsumer, "events of the session were lost");
                     self.close(&problem, close_code::SLOW_CONSUMER, "events were lost");
                 }
-                NextStep::ResponseEnded(ended) => self.on_response_ended(ended),
+                NextStep::ResponseEnded(end) => self.on_response_ended(end),
                 NextStep::Message(Some(text)) => self.on_message(&text).await,
                 NextStep::Message(None) => break,
             }
@@ -349,13 +349,14 @@ impl Connection {
     }
 
     async fn on_client_event(&mut self, envelope: Envelope) -> Result<(), RealtimeError> {
-        let (limits, who) = (&self.state.limits, &self.caller.principal);
-        let counted = if self.is_forwarded {
-            limits.check_forwarded_request(&who.tenant, who.player.as_ref())
+        let limits = &self.state.limits;
+        let principal = &self.caller.principal;
+        let rate_limit = if self.is_forwarded {
+            limits.check_forwarded_request(&principal.tenant, principal.player.as_ref())
         } else {
-            limits.check_request(&who.tenant, who.player.as_ref())
+            limits.check_request(&principal.tenant, principal.player.as_ref())
         };
-        counted.map_err(Problem::from)?;
+        rate_limit.map_err(Problem::from)?;
         let event_id = envelope.event_id.clone();
         let event = envelope.into_event()?;
         // The event is about the session as the client has been told.
@@ -370,7 +371,7 @@ impl Connection {
             ClientEvent::CreateItem { previous, item } => self.create_item(previous.as_deref(), item).await,
             ClientEvent::DeleteItem { id } => self.delete_item(&id).await,
             ClientEvent::RetrieveItem { id } => self.retrieve_item(&id).await,
-            ClientEvent::TruncateItem { id, heard } => self.truncate_item(&id, heard, event_id).await,
+            ClientEvent::TruncateItem { id, heard_position } => self.truncate_item(&id, heard_position, event_id).await,
             ClientEvent::CreateResponse(settings) => self.create_response(*settings).await,
             ClientEvent::CancelResponse { id } => self.cancel_response(id.as_deref(), event_id).await,
         }
@@ -384,7 +385,7 @@ impl Connection {
     /// Sends an event with words of a reply. `chars` is the length of the reply up to their end, in Unicode scalar values.
     pub fn send_words(&mut self, message: String, chars: usize) {
         let _ = self.socket.send_text(message);
-        self.sent.note(self.socket.sent_counts(), chars);
+        self.sent_words.note(self.socket.sent_counts(), chars);
     }
 
     pub fn send_error(&self, error: &RealtimeError, event_id: Option<&str>) {
@@ -394,8 +395,8 @@ impl Connection {
     }
 
     /// Sends the reason, and closes the connection.
-    pub fn close(&self, why: &Problem, code: u16, reason: &'static str) {
-        self.send_error(&why.clone().into(), None);
+    pub fn close(&self, problem: &Problem, code: u16, reason: &'static str) {
+        self.send_error(&problem.clone().into(), None);
         self.socket.close_after_flush(code, reason);
     }
 

@@ -15,36 +15,36 @@ use colloquy_memory::chat_transcript::TranscriptTurn;
 impl Connection {
     pub async fn create_item(&mut self, previous: Option<&str>, item: Item) -> Result<(), RealtimeError> {
         self.items.check_new(&item.id).map_err(to_error)?;
-        let at = self.items.position_after(previous).map_err(to_error)?;
+        let position = self.items.position_after(previous).map_err(to_error)?;
         let loose_bytes: usize = self.items.loose_items().map(|item| item.text.len()).sum();
         if loose_bytes + item.text.len() > self.state.chat.max_event_bytes {
             return Err(to_error(PlaceError::Full));
         }
         let id = item.id.clone();
         match item.role {
-            ItemRole::System => self.items.insert(at, item),
+            ItemRole::System => self.items.insert(position, item),
             ItemRole::User => {
-                self.items.insert(at, item);
+                self.items.insert(position, item);
                 let (line, _) = self.items.waiting_line_before(usize::MAX);
                 if let Err(error) = self.state.sessions.check_line(&line) {
                     self.items.remove(&id);
                     return Err(Problem::from(error).with_param("item.content").into());
                 }
             }
-            ItemRole::Assistant => self.store_reply(at, item).await?,
+            ItemRole::Assistant => self.store_reply(position, item).await?,
         }
         self.announce_item(&id);
         Ok(())
     }
 
     /// Stores a reply that was said elsewhere, with the waiting lines before it, as a turn.
-    async fn store_reply(&mut self, at: usize, mut item: Item) -> Result<(), RealtimeError> {
+    async fn store_reply(&mut self, position: usize, mut item: Item) -> Result<(), RealtimeError> {
         if self.response.is_some() {
             let problem = Problem::new(Code::TurnInProgress, "wait for the response, or cancel it");
             return Err(problem.into());
         }
         let talk = self.session().await?;
-        let (line, lines) = self.items.waiting_line_before(at);
+        let (line, lines) = self.items.waiting_line_before(position);
         let reply = item.text.trim_end();
         let per_line = self.state.chat.imported_turns_per_line.max(1);
         if (self.imported_turns + 1).is_multiple_of(per_line) {
@@ -54,17 +54,17 @@ impl Connection {
             player_text: line,
             reply_text: reply.to_owned(),
         };
-        let stored = talk.store_turn(&self.state, &self.caller, turn).await;
-        let stored = stored.map_err(|problem| match problem.param.as_deref() {
+        let stored_turn = talk.store_turn(&self.state, &self.caller, turn).await;
+        let stored_turn = stored_turn.map_err(|problem| match problem.param.as_deref() {
             Some("messages") => problem.with_param("item.content"),
             _ => problem,
         })?;
         self.imported_turns = self.imported_turns.wrapping_add(1);
-        let place = ItemPlace::Turn(stored.number);
+        let place = ItemPlace::Turn(stored_turn.number);
         self.items.move_to(&lines, place);
-        item.text.clone_from(&stored.reply_text);
+        item.text.clone_from(&stored_turn.reply_text);
         item.place = place;
-        self.items.insert(at, item);
+        self.items.insert(position, item);
         Ok(())
     }
 
@@ -96,11 +96,11 @@ impl Connection {
 
     /// Returns an item, also of a turn before the connection.
     async fn find_item(&self, code: &'static str, id: &str) -> Result<Item, RealtimeError> {
-        let found = match self.items.find(id) {
+        let item = match self.items.find(id) {
             Some(item) => Some(item.clone()),
             None => self.load_earlier_item(id).await?,
         };
-        found.ok_or_else(|| RealtimeError::no_such_item(code, id))
+        item.ok_or_else(|| RealtimeError::no_such_item(code, id))
     }
 
     pub async fn delete_item(&mut self, id: &str) -> Result<(), RealtimeError> {
@@ -165,7 +165,7 @@ impl Connection {
     pub async fn truncate_item(
         &mut self,
         id: &str,
-        heard: HeardPosition,
+        heard_position: HeardPosition,
         event_id: Option<String>,
     ) -> Result<(), RealtimeError> {
         let code = "item_truncate_invalid_item_id";
@@ -178,30 +178,35 @@ impl Connection {
             // Nothing of the reply was heard.
             ItemPlace::Loose => self.send_truncated(id, None),
             ItemPlace::Running => {
-                let heard = Some(self.to_heard_length(heard));
+                let heard_length = Some(self.to_heard_length(heard_position));
                 let Some(ActiveResponse::Turn(response)) = &mut self.response else {
                     return Err(RealtimeError::no_such_item(code, id));
                 };
                 if response.number.is_some() {
-                    return self.cut_reply(heard, true).await;
+                    return self.cut_reply(heard_length, true).await;
                 }
                 response.pending_cut = Some(PendingCut {
-                    heard,
+                    heard_length,
                     is_truncation: true,
                     event_id,
                 });
             }
-            ItemPlace::Turn(number) => self.truncate_turn(number, item, heard).await?,
+            ItemPlace::Turn(number) => self.truncate_turn(number, item, heard_position).await?,
         }
         Ok(())
     }
 
     /// Ends the reply of a turn where the client has heard it. Later turns are taken back.
-    async fn truncate_turn(&mut self, number: u32, item: Item, heard: HeardPosition) -> Result<(), RealtimeError> {
-        let whole = item.text.chars().count();
-        let chars = self.to_heard_length(heard).to_scalar_count(&item.text);
-        let audio_ms = match heard {
-            HeardPosition::AudioMs(ms) if chars < whole => Some(ms),
+    async fn truncate_turn(
+        &mut self,
+        number: u32,
+        item: Item,
+        heard_position: HeardPosition,
+    ) -> Result<(), RealtimeError> {
+        let item_chars = item.text.chars().count();
+        let chars = self.to_heard_length(heard_position).to_scalar_count(&item.text);
+        let audio_ms = match heard_position {
+            HeardPosition::AudioMs(ms) if chars < item_chars => Some(ms),
             _ => None,
         };
         let id = item.id.clone();
@@ -209,7 +214,7 @@ impl Connection {
             // The item of a turn before the connection is listed from here on.
             self.items.push_first(item);
         }
-        if chars >= whole {
+        if chars >= item_chars {
             self.send_truncated(&id, None);
             return Ok(());
         }
@@ -244,8 +249,8 @@ impl Connection {
     }
 
     /// Returns a position in the units of replies.
-    fn to_heard_length(&self, heard: HeardPosition) -> HeardLength {
-        match heard {
+    fn to_heard_length(&self, heard_position: HeardPosition) -> HeardLength {
+        match heard_position {
             HeardPosition::Chars(chars) => HeardLength::Chars(chars),
             HeardPosition::Utf16(units) => HeardLength::Utf16(units),
             HeardPosition::AudioMs(ms) => {

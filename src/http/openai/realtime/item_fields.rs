@@ -40,7 +40,7 @@ pub fn read_item(mut fields: Fields) -> Result<Item, RealtimeError> {
     let text = match fields.take("content") {
         Some(Value::Array(parts)) if !parts.is_empty() => {
             let parts = parts.into_iter().enumerate();
-            let texts = parts.map(|(at, part)| read_part(&fields.param(&format!("content[{at}]")), part, role));
+            let texts = parts.map(|(index, part)| read_part(&fields.param(&format!("content[{index}]")), part, role));
             texts.collect::<Result<Vec<_>, _>>()?.join("\n")
         }
         _ => return Err(fields.fault("content", "must be a list with at least one part")),

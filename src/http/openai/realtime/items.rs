@@ -170,10 +170,10 @@ pub struct Conversation {
 
 impl Conversation {
     /// The conversation of a session whose last turn is `last`. Its earlier items are not listed.
-    pub fn after(last: Option<&Turn>) -> Self {
+    pub fn after(last_turn: Option<&Turn>) -> Self {
         Self {
             items: Vec::new(),
-            earlier: last.map(|turn| (turn.number, reply_id(turn.id))),
+            earlier: last_turn.map(|turn| (turn.number, reply_id(turn.id))),
         }
     }
 
@@ -208,8 +208,8 @@ impl Conversation {
 
     /// The position after the last item that belongs to a turn.
     fn first_free(&self) -> usize {
-        let last = self.items.iter().rposition(|item| item.place != ItemPlace::Loose);
-        last.map_or(0, |at| at + 1)
+        let last_bound = self.items.iter().rposition(|item| item.place != ItemPlace::Loose);
+        last_bound.map_or(0, |index| index + 1)
     }
 
     /// The position for a new item after `previous`; `None`: at the end.
@@ -217,20 +217,20 @@ impl Conversation {
     /// # Errors
     /// The place is unknown, or turns follow.
     pub fn position_after(&self, previous: Option<&str>) -> Result<usize, PlaceError> {
-        let at = match previous {
+        let position = match previous {
             None => self.items.len(),
             Some("root") => 0,
             Some(id) => match self.items.iter().position(|item| item.id == id) {
-                Some(at) => at + 1,
+                Some(index) => index + 1,
                 None if self.earlier.as_ref().is_some_and(|(_, earlier)| earlier == id) => 0,
                 None => return Err(PlaceError::UnknownPrevious),
             },
         };
         let is_root = previous == Some("root") && self.earlier.is_some();
-        if is_root || at < self.first_free() {
+        if is_root || position < self.first_free() {
             return Err(PlaceError::TurnsFollow);
         }
-        Ok(at)
+        Ok(position)
     }
 
     /// Checks whether one more item with this id may be added.
@@ -248,8 +248,8 @@ impl Conversation {
     }
 
     /// Adds an item at a position of [`Self::position_after`].
-    pub fn insert(&mut self, at: usize, item: Item) {
-        self.items.insert(at.min(self.items.len()), item);
+    pub fn insert(&mut self, position: usize, item: Item) {
+        self.items.insert(position.min(self.items.len()), item);
         self.forget_oldest();
     }
 
@@ -264,11 +264,11 @@ impl Conversation {
 
     fn forget_oldest(&mut self) {
         while self.items.len() > MAX_TURN_ITEMS + MAX_LOOSE_ITEMS
-            && let Some(at) = self.items.iter().position(|item| item.place != ItemPlace::Loose)
+            && let Some(index) = self.items.iter().position(|item| item.place != ItemPlace::Loose)
         {
-            let old = self.items.remove(at);
-            if let (ItemPlace::Turn(number), ItemRole::Assistant) = (old.place, old.role) {
-                self.earlier = Some((number, old.id));
+            let oldest = self.items.remove(index);
+            if let (ItemPlace::Turn(number), ItemRole::Assistant) = (oldest.place, oldest.role) {
+                self.earlier = Some((number, oldest.id));
             }
         }
     }
@@ -276,14 +276,14 @@ impl Conversation {
     /// The id of the item before `id`.
     pub fn previous_of(&self, id: &str) -> Option<&str> {
         match self.items.iter().position(|item| item.id == id) {
-            Some(at) if at > 0 => self.items.get(at - 1).map(|item| item.id.as_str()),
+            Some(index) if index > 0 => self.items.get(index - 1).map(|item| item.id.as_str()),
             _ => self.earlier.as_ref().map(|(_, id)| id.as_str()),
         }
     }
 
     /// The waiting lines before position `at`, joined as the player's line of a turn, with their ids.
-    pub fn waiting_line_before(&self, at: usize) -> (String, Vec<String>) {
-        let lines = self.items.iter().take(at).filter(|item| item.is_waiting_line());
+    pub fn waiting_line_before(&self, end: usize) -> (String, Vec<String>) {
+        let lines = self.items.iter().take(end).filter(|item| item.is_waiting_line());
         let (texts, ids): (Vec<&str>, Vec<String>) = lines.map(|item| (item.text.as_str(), item.id.clone())).unzip();
         (texts.join("\n\n"), ids)
     }
@@ -297,9 +297,9 @@ impl Conversation {
 
     /// Removes an item. True if the conversation had the item.
     pub fn remove(&mut self, id: &str) -> bool {
-        let before = self.items.len();
+        let count_before = self.items.len();
         self.items.retain(|item| item.id != id);
-        self.items.len() < before
+        self.items.len() < count_before
     }
 
     /// The player's lines of a turn wait again. Returns the id of its reply, whose place is then [`ItemPlace::Loose`].
@@ -321,15 +321,15 @@ impl Conversation {
     /// Removes the items of all turns after `head`, and returns their ids.
     pub fn remove_after(&mut self, head: u32) -> Vec<String> {
         let is_after = |item: &Item| matches!(item.place, ItemPlace::Turn(number) if number > head);
-        let removed = self
+        let removed_ids = self
             .items
             .iter()
             .filter(|item| is_after(item))
             .map(|item| item.id.clone());
-        let removed = removed.collect();
+        let removed_ids = removed_ids.collect();
         self.items.retain(|item| !is_after(item));
         self.earlier.take_if(|(number, _)| *number > head);
-        removed
+        removed_ids
     }
 }
 

@@ -129,8 +129,10 @@ pub async fn open_realtime(
         // Scripts of web pages cannot read why an upgrade failed.
         Err(problem) if needs_refusal_on_socket(&request, offered.is_some()) => {
             let event = error_message(&problem.clone().into(), None);
-            let refused: Arc<dyn SocketProtocol> = Arc::new(RefusedSocket::new(problem.code, event));
-            let served = state.sockets.serve_upgrade(&request, payload, refused, &options(None));
+            let refused_socket: Arc<dyn SocketProtocol> = Arc::new(RefusedSocket::new(problem.code, event));
+            let served = state
+                .sockets
+                .serve_upgrade(&request, payload, refused_socket, &options(None));
             served.map_err(|error| not_opened_error(error, |_| problem))
         }
         Err(problem) => Err(problem.into()),
@@ -156,24 +158,24 @@ async fn open_talk(
         return Err(Problem::new(Code::NotSupported, "this server takes no calls").with_param("call_id"));
     }
     let mut name = session_name(request)?;
-    for (param, named) in [("session", query.session), ("conversation", query.conversation)] {
-        let Some(named) = named else { continue };
-        let named = parse_name(param, &named)?;
-        if !name.is_empty() && name != named {
+    for (param, requested_name) in [("session", query.session), ("conversation", query.conversation)] {
+        let Some(requested_name) = requested_name else { continue };
+        let requested_name = parse_name(param, &requested_name)?;
+        if !name.is_empty() && name != requested_name {
             return Err(Problem::invalid_field(
                 param,
                 "names another session than the request does elsewhere",
             ));
         }
-        name = named;
+        name = requested_name;
     }
-    let asked = TalkRequest {
+    let talk_request = TalkRequest {
         model: query.model,
         name,
         user: query.user,
     };
     let caller = SocketCaller::on_socket(admitted.principal.clone());
-    asked.open(state, &caller).await
+    talk_request.open(state, &caller).await
 }
 
 /// The events that no event of the client caused.

@@ -21,7 +21,7 @@ use colloquy_core::ids::NodeId;
 pub struct OwnerTunnel {
     pub tunnel: Tunnel,
     /// Gets why the tunnel ended.
-    pub ended: oneshot::Receiver<TunnelEnd>,
+    pub end: oneshot::Receiver<TunnelEnd>,
 }
 
 /// What a relayed connection does next.
@@ -41,61 +41,67 @@ impl Connection {
         let (Some(nodes), Some(session)) = (&self.state.nodes, self.session_id()) else {
             return Err(Problem::wrong_node());
         };
-        let (session, model) = (session.to_string(), self.settings.model.as_str());
+        let session = session.to_string();
+        let model = self.settings.model.as_str();
         let query = [("session", session.as_str()), ("model", model)];
         let url = reqwest::Url::parse_with_params("http://owner/v1/realtime", query);
         let url = url.map_err(|error| Problem::internal_error(&error))?;
         let path = format!("{}?{}", url.path(), url.query().unwrap_or_default());
-        let who = without_expiry(&self.caller.principal);
+        let principal = without_expiry(&self.caller.principal);
         let socket = self.socket();
-        let hear = move |text: &str| {
+        let on_message = move |text: &str| {
             // A connection that is gone drops its tunnel.
             let _ = socket.send_text(text.to_owned());
         };
-        let (end, ended) = oneshot::channel();
+        let (end_sender, end) = oneshot::channel();
         let on_end = move |reason| {
             // A connection that has ended needs no reason.
-            let _ = end.send(reason);
+            let _ = end_sender.send(reason);
         };
-        let opened = nodes.open_tunnel(owner, &who, &path, hear, on_end).await;
+        let opened = nodes.open_tunnel(owner, &principal, &path, on_message, on_end).await;
         let outcome = if opened.is_ok() { "answered" } else { "unreachable" };
         let counter = &self.state.metrics.forwarded;
         counter.with_label_values(&["socket", outcome]).inc();
-        Ok(OwnerTunnel { tunnel: opened?, ended })
+        Ok(OwnerTunnel { tunnel: opened?, end })
     }
 
     /// Passes the events on until the connection or the tunnel ends. The owner ends the reply of a client that hangs up.
     pub async fn relay_events(&mut self, to_owner: OwnerTunnel, mut expiry: Pin<&mut Sleep>) {
-        let OwnerTunnel { tunnel, mut ended } = to_owner;
+        let OwnerTunnel { tunnel, mut end } = to_owner;
         loop {
             let step = tokio::select! {
                 biased;
-                Some(why) = self.shut.recv() => RelayStep::Shut(why),
+                Some(problem) = self.shutdown.recv() => RelayStep::Shut(problem),
                 () = &mut expiry => RelayStep::Expired,
-                end = &mut ended => RelayStep::Ended(end.unwrap_or(TunnelEnd::Lost)),
+                reason = &mut end => RelayStep::Ended(reason.unwrap_or(TunnelEnd::Lost)),
                 text = next_message(&mut self.inbox, &self.waiting_bytes) => RelayStep::Message(text),
             };
             match step {
                 RelayStep::Message(Some(text)) => {
-                    let who = &self.caller.principal;
-                    let counted = self.state.limits.check_request(&who.tenant, who.player.as_ref());
-                    let sent = counted.map_err(Problem::from).and_then(|()| tunnel.send(&text));
-                    if let Err(problem) = sent {
+                    let principal = &self.caller.principal;
+                    let rate_limit = self
+                        .state
+                        .limits
+                        .check_request(&principal.tenant, principal.player.as_ref());
+                    let result = rate_limit.map_err(Problem::from).and_then(|()| tunnel.send(&text));
+                    if let Err(problem) = result {
                         let event_id = Envelope::event_id_of(&text);
                         self.send_error(&problem.into(), event_id.as_deref());
                     }
                 }
                 RelayStep::Message(None) => return,
-                RelayStep::Shut(why) => return self.close(&why, close_code::UNAUTHENTICATED, "unauthenticated"),
+                RelayStep::Shut(problem) => {
+                    return self.close(&problem, close_code::UNAUTHENTICATED, "unauthenticated");
+                }
                 RelayStep::Expired => return self.close_expired(),
-                RelayStep::Ended(end) => {
-                    if end == TunnelEnd::Refused
+                RelayStep::Ended(reason) => {
+                    if reason == TunnelEnd::Refused
                         && let Err(error) = catch_up(&self.state).await
                     {
-                        tracing::info!(%error, "it is not known why an owner refused a caller");
+                        tracing::info!(%error, "revocations could not be read after an owner refused a caller");
                     }
-                    if let Err(refused) = self.state.auth.check_not_refused(&self.caller.principal) {
-                        return self.close(&refused.into(), close_code::UNAUTHENTICATED, "unauthenticated");
+                    if let Err(refusal) = self.state.auth.check_not_refused(&self.caller.principal) {
+                        return self.close(&refusal.into(), close_code::UNAUTHENTICATED, "unauthenticated");
                     }
                     let problem = Problem::new(
                         Code::WrongNode,

@@ -60,20 +60,20 @@ impl Connection {
 
     /// Asks for the turn of a response.
     async fn begin_turn(&mut self, talk: &Talk, settings: ResponseSettings) -> Result<(), RealtimeError> {
-        let (words, lines) = self.words_to_answer(settings.instructions.as_deref());
+        let (talk_words, lines) = self.words_to_answer(settings.instructions.as_deref());
         let cap = self.output_cap(&settings);
-        let mut prepared = talk.prepare_reply(&self.state, &self.caller, words, cap).await?;
+        let mut prepared = talk.prepare_reply(&self.state, &self.caller, talk_words, cap).await?;
         let turn = self.new_turn_id();
         prepared.turn_id = Some(turn);
         let mark = new_mark();
         let running = prepared.begin_reply(true, Some(Arc::clone(&mark))).await?;
-        let done = match running.accepted {
-            AcceptedLine::Turn { done } => done,
+        let turn_receiver = match running.accepted {
+            AcceptedLine::Turn { done: turn_receiver } => turn_receiver,
             AcceptedLine::Repeated(turn) => {
-                let (sender, done) = oneshot::channel();
+                let (sender, turn_receiver) = oneshot::channel();
                 // The receiver is alive.
                 let _ = sender.send(Ok(turn));
-                done
+                turn_receiver
             }
         };
         let head = ResponseHead {
@@ -84,7 +84,7 @@ impl Connection {
             max_output_tokens: cap,
         };
         let sent_chars = Arc::default();
-        self.sent = SentWords::default();
+        self.sent_words = SentWords::default();
         self.items.move_to(&lines, ItemPlace::Running);
         self.items.push(Item {
             place: ItemPlace::Running,
@@ -96,7 +96,7 @@ impl Connection {
             talk: prepared,
             chat: running.chat,
             sent_chars,
-            done,
+            turn_receiver,
             mark,
             number: None,
             text: String::new(),
@@ -117,28 +117,28 @@ impl Connection {
     /// Returns the words around a reply, and the ids of the waiting lines.
     fn words_to_answer(&self, instructions: Option<&str>) -> (TalkWords, Vec<String>) {
         let (line, ids) = self.items.waiting_line_before(usize::MAX);
-        let mut words = TalkWords {
+        let mut talk_words = TalkWords {
             line,
             ..TalkWords::default()
         };
         let instructions = instructions.unwrap_or(&self.settings.instructions);
         if !instructions.trim().is_empty() {
-            words.head.push(instructions.to_owned());
+            talk_words.head.push(instructions.to_owned());
         }
         let mut is_before_line = !ids.is_empty();
         for item in self.items.loose_items() {
             match item.role {
-                ItemRole::System if is_before_line || ids.is_empty() => words.head.push(item.text.clone()),
-                ItemRole::System => words.last.push((item.role, item.text.clone())),
+                ItemRole::System if is_before_line || ids.is_empty() => talk_words.head.push(item.text.clone()),
+                ItemRole::System => talk_words.last.push((item.role, item.text.clone())),
                 ItemRole::User => {
                     is_before_line = false;
-                    words.last.push((item.role, item.text.clone()));
+                    talk_words.last.push((item.role, item.text.clone()));
                 }
                 // Nothing was heard of this reply.
                 ItemRole::Assistant => {}
             }
         }
-        (words, ids)
+        (talk_words, ids)
     }
 
     /// Sends the events before the first word.
@@ -183,8 +183,8 @@ impl Connection {
         });
     }
 
-    pub fn on_response_ended(&mut self, ended: ResponseEnd) {
-        match ended {
+    pub fn on_response_ended(&mut self, end: ResponseEnd) {
+        match end {
             ResponseEnd::Turn(result) => self.finish_turn(result, None, false),
             ResponseEnd::Aside(result) => self.finish_aside(result),
         }
@@ -199,9 +199,11 @@ impl Connection {
         let Some(ActiveResponse::Turn(response)) = self.response.take() else {
             return;
         };
-        let stands = |turn: &Arc<Turn>| rewound.is_none_or(|rewound| rewound.head_turn >= turn.number);
+        let turn_stands = |turn: &Arc<Turn>| rewound.is_none_or(|rewound| rewound.head_turn >= turn.number);
         match result {
-            Ok(turn) if stands(&turn) => self.keep_turn(*response, &turn, rewound.and_then(|cut| cut.heard_chars)),
+            Ok(turn) if turn_stands(&turn) => {
+                self.keep_turn(*response, &turn, rewound.and_then(|record| record.heard_chars))
+            }
             Ok(_) => self.drop_turn(*response, None, keeps_item),
             Err(problem) => self.drop_turn(*response, Some(problem), keeps_item),
         }
@@ -215,10 +217,10 @@ impl Connection {
         if response.is_cut {
             return;
         }
-        let sent = response.text.chars().count();
-        let rest: String = turn.reply_text.chars().skip(sent).collect();
-        response.text.push_str(&rest);
-        self.send_delta(&rest);
+        let sent_chars = response.text.chars().count();
+        let unsent_text: String = turn.reply_text.chars().skip(sent_chars).collect();
+        response.text.push_str(&unsent_text);
+        self.send_delta(&unsent_text);
     }
 
     /// Ends a response whose turn stands. `heard_chars`: the length of the reply, if a rewind has cut the reply.
@@ -233,7 +235,7 @@ impl Connection {
         } = response;
         guard.disarm();
         let text: String = match heard_chars {
-            Some(heard) => turn.reply_text.chars().take(heard).collect(),
+            Some(chars) => turn.reply_text.chars().take(chars).collect(),
             None => turn.reply_text.clone(),
         };
         let ending = ReplyEnding::new(turn_finish_reason(&chat, turn), turn.status);
@@ -250,10 +252,10 @@ impl Connection {
             place,
             ..Item::loose(head.item_id.clone(), ItemRole::Assistant, text)
         };
-        if let Some(known) = self.items.find_mut(&head.item_id) {
-            known.clone_from(&item);
+        if let Some(listed_item) = self.items.find_mut(&head.item_id) {
+            listed_item.clone_from(&item);
         }
-        self.sent.turn = Some(turn.number);
+        self.sent_words.turn = Some(turn.number);
         if heard_chars.is_none() {
             talk.thread.record_turn(turn);
         }
@@ -263,7 +265,7 @@ impl Connection {
             item: ItemView::new(&item),
         });
         self.send(&EventBody::ResponseDone {
-            response: head.view(status, Some(&item), Some(turn.usage.seen_by(talk.who.role)), None),
+            response: head.view(status, Some(&item), Some(turn.usage.seen_by(talk.principal.role)), None),
         });
     }
 
@@ -288,8 +290,8 @@ impl Connection {
         self.close_output(&head, &item);
         if keeps_item {
             item.text.clear();
-            if let Some(known) = self.items.find_mut(&head.item_id) {
-                known.clone_from(&item);
+            if let Some(listed_item) = self.items.find_mut(&head.item_id) {
+                listed_item.clone_from(&item);
             }
         } else if self.items.remove(&head.item_id) {
             self.send(&EventBody::ItemDeleted { item_id: &head.item_id });
@@ -320,7 +322,7 @@ impl Connection {
             }
             ActiveResponse::Turn(response) if response.number.is_none() => {
                 response.pending_cut.get_or_insert(PendingCut {
-                    heard: None,
+                    heard_length: None,
                     is_truncation: false,
                     event_id,
                 });
@@ -331,27 +333,33 @@ impl Connection {
     }
 
     /// Cuts the reply under way, whose turn has begun. `heard`: how much was heard; `None`: all that was sent.
-    pub async fn cut_reply(&mut self, heard: Option<HeardLength>, is_truncation: bool) -> Result<(), RealtimeError> {
-        let (who, scope) = (self.caller.principal.clone(), self.caller.scope.clone());
+    pub async fn cut_reply(
+        &mut self,
+        heard_length: Option<HeardLength>,
+        is_truncation: bool,
+    ) -> Result<(), RealtimeError> {
+        let principal = self.caller.principal.clone();
+        let scope = self.caller.scope.clone();
         let Some(ActiveResponse::Turn(response)) = &mut self.response else {
             return Ok(());
         };
         let command = InterruptCommand {
             turn: response.number,
-            heard_length: Some(HeardLength::Chars(response.heard_of_sent(heard))),
+            heard_length: Some(HeardLength::Chars(response.heard_of_sent(heard_length))),
             key: None,
             if_head: None,
-            who,
+            who: principal,
         };
-        let (sessions, session) = (&self.state.sessions, response.talk.session);
+        let sessions = &self.state.sessions;
+        let session = response.talk.session;
         let outcome = sessions.interrupt_dialogue(&scope, session, command).await?;
         response.is_cut = true;
         let item_id = response.head.item_id.clone();
         // The turn has ended when the cut is answered.
-        let ended = crate::awaited_turn::completed_turn((&mut response.done).await);
+        let turn_result = crate::awaited_turn::completed_turn((&mut response.turn_receiver).await);
         match outcome {
-            InterruptOutcome::Rewound(rewound) => self.finish_turn(ended, Some(&rewound), is_truncation),
-            _ => self.finish_turn(ended, None, is_truncation),
+            InterruptOutcome::Rewound(rewound) => self.finish_turn(turn_result, Some(&rewound), is_truncation),
+            _ => self.finish_turn(turn_result, None, is_truncation),
         }
         if is_truncation {
             self.send_truncated(&item_id, None);
@@ -368,8 +376,8 @@ impl Connection {
             messages.push(ChatMessage::new(ChatRole::System, instructions));
         }
         if let Some(input) = &settings.input {
-            for (at, item) in input.iter().enumerate() {
-                messages.push(self.message_of_input(talk, at, item).await?);
+            for (index, item) in input.iter().enumerate() {
+                messages.push(self.message_of_input(talk, index, item).await?);
             }
         } else {
             messages.extend(talk.stored_messages(&self.state, &self.caller.principal).await?);
@@ -396,7 +404,8 @@ impl Connection {
             max_output_tokens: cap,
         };
         self.open_response(&head);
-        let (state, scope) = (self.state.clone(), self.caller.scope.clone());
+        let state = self.state.clone();
+        let scope = self.caller.scope.clone();
         self.response = Some(ActiveResponse::Aside(AsideResponse {
             head,
             answer: Box::pin(async move { answer_aside(&state.services, &scope, &npc, request).await }),
@@ -404,7 +413,12 @@ impl Connection {
         Ok(())
     }
 
-    async fn message_of_input(&self, talk: &Talk, at: usize, input: &InputItem) -> Result<ChatMessage, RealtimeError> {
+    async fn message_of_input(
+        &self,
+        talk: &Talk,
+        index: usize,
+        input: &InputItem,
+    ) -> Result<ChatMessage, RealtimeError> {
         let id = match input {
             InputItem::New(item) => return Ok(to_message(item)),
             InputItem::Reference(id) => id,
@@ -414,7 +428,7 @@ impl Connection {
         }
         let loaded = talk.load_item(&self.state, &self.caller.principal, id).await?;
         let item = loaded.ok_or_else(|| {
-            let param = format!("response.input[{at}].id");
+            let param = format!("response.input[{index}].id");
             RealtimeError::field(&param, "names no item of this conversation")
         })?;
         Ok(to_message(&item.1))
@@ -483,29 +497,30 @@ impl Connection {
         let counts = self.sent_counts();
         if let Some(active) = self.response.take() {
             if let ActiveResponse::Turn(response) = active {
-                store_chars(&response.sent_chars, self.sent.taken_chars(counts));
+                store_chars(&response.sent_chars, self.sent_words.taken_chars(counts));
                 // The guard of the response cuts the reply.
             }
             return;
         }
-        let (Some(turn), Some(session)) = (self.sent.turn, self.session_id()) else {
+        let (Some(turn), Some(session)) = (self.sent_words.turn, self.session_id()) else {
             return;
         };
-        let Some(heard) = self.sent.unsent_after(counts) else {
+        let Some(heard_chars) = self.sent_words.unsent_after(counts) else {
             return;
         };
         let command = InterruptCommand {
             turn: Some(turn),
-            heard_length: Some(HeardLength::Chars(heard)),
+            heard_length: Some(HeardLength::Chars(heard_chars)),
             key: None,
             if_head: Some(turn),
             who: self.caller.principal.clone(),
         };
-        let (state, scope) = (self.state.clone(), self.caller.scope.clone());
+        let state = self.state.clone();
+        let scope = self.caller.scope.clone();
         actix_web::rt::spawn(async move {
-            let cut = state.sessions.interrupt_dialogue(&scope, session, command).await;
-            if let Err(error) = cut {
-                tracing::debug!(%session, %error, "a reply that was not sent whole was not cut");
+            let result = state.sessions.interrupt_dialogue(&scope, session, command).await;
+            if let Err(error) = result {
+                tracing::debug!(%session, %error, "a partly sent reply could not be cut");
             }
         });
     }

@@ -90,7 +90,7 @@ impl ActiveResponse {
     /// Waits for the end of the response.
     pub async fn ended(&mut self) -> ResponseEnd {
         match self {
-            Self::Turn(turn) => ResponseEnd::Turn(completed_turn((&mut turn.done).await)),
+            Self::Turn(turn) => ResponseEnd::Turn(completed_turn((&mut turn.turn_receiver).await)),
             Self::Aside(aside) => ResponseEnd::Aside(aside.answer.as_mut().await),
         }
     }
@@ -111,7 +111,7 @@ pub struct TurnResponse {
     pub guard: CutOnDrop,
     /// The length of the words that the client has, for `guard`, in Unicode scalar values.
     pub sent_chars: Arc<AtomicUsize>,
-    pub done: oneshot::Receiver<Result<Arc<Turn>, Arc<TurnError>>>,
+    pub turn_receiver: oneshot::Receiver<Result<Arc<Turn>, Arc<TurnError>>>,
     /// The mark of the turn's events.
     pub mark: Arc<str>,
     /// The number of the turn, once the turn has begun.
@@ -130,7 +130,7 @@ pub struct TurnResponse {
 #[derive(Debug)]
 pub struct PendingCut {
     /// How much was heard; `None`: all that was sent.
-    pub heard: Option<HeardLength>,
+    pub heard_length: Option<HeardLength>,
     /// True if the client gets `conversation.item.truncated`.
     pub is_truncation: bool,
     /// The `event_id` of the client's event.
@@ -139,9 +139,9 @@ pub struct PendingCut {
 
 impl TurnResponse {
     /// Returns how much of the sent words was heard, in Unicode scalar values.
-    pub fn heard_of_sent(&self, heard: Option<HeardLength>) -> usize {
-        let sent = self.text.chars().count();
-        heard.map_or(sent, |heard| heard.to_scalar_count(&self.text).min(sent))
+    pub fn heard_of_sent(&self, heard_length: Option<HeardLength>) -> usize {
+        let sent_chars = self.text.chars().count();
+        heard_length.map_or(sent_chars, |length| length.to_scalar_count(&self.text).min(sent_chars))
     }
 }
 
@@ -167,12 +167,12 @@ impl SentWords {
     /// Notes that the last queued event ends `chars` characters into the reply.
     pub fn note(&mut self, counts: SentCounts, chars: usize) {
         self.update(counts);
-        self.marks.push_back((counts.queued, chars));
+        self.marks.push_back((counts.queued_count, chars));
         self.update(counts);
     }
 
     fn update(&mut self, counts: SentCounts) {
-        while let Some((_, chars)) = self.marks.pop_front_if(|(number, _)| *number <= counts.taken) {
+        while let Some((_, chars)) = self.marks.pop_front_if(|(number, _)| *number <= counts.taken_count) {
             self.taken_chars = chars;
         }
     }
@@ -201,7 +201,10 @@ mod tests {
 
     #[test]
     fn words_count_as_heard_once_the_network_has_them() {
-        let counts = |queued, taken| SentCounts { queued, taken };
+        let counts = |queued_count, taken_count| SentCounts {
+            queued_count,
+            taken_count,
+        };
         let mut words = SentWords::default();
         words.note(counts(5, 4), 10);
         words.note(counts(6, 4), 25);

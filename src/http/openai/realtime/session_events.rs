@@ -18,25 +18,25 @@ use colloquy_memory::turn::Turn;
 
 impl Connection {
     /// Handles an event and all that have come since. Words that follow each other are sent as one event.
-    pub async fn on_session_events(&mut self, first: Arc<PublishedEvent>) {
-        let mut next = Some(first);
+    pub async fn on_session_events(&mut self, first_event: Arc<PublishedEvent>) {
+        let mut next_event = Some(first_event);
         let mut words = String::new();
-        while let Some(event) = next {
-            if let Some(new) = self.words_of_reply(&event) {
-                words.push_str(&new);
+        while let Some(event) = next_event {
+            if let Some(new_words) = self.words_of_reply(&event) {
+                words.push_str(&new_words);
             } else {
                 self.send_delta(&std::mem::take(&mut words));
                 self.on_session_event(&event).await;
             }
-            next = self.events.as_mut().and_then(|events| events.events.try_recv().ok());
+            next_event = self.events.as_mut().and_then(|events| events.events.try_recv().ok());
         }
         self.send_delta(&words);
     }
 
     /// Handles the events that have come.
     pub async fn take_session_events(&mut self) {
-        let next = self.events.as_mut().and_then(|events| events.events.try_recv().ok());
-        if let Some(event) = next {
+        let next_event = self.events.as_mut().and_then(|events| events.events.try_recv().ok());
+        if let Some(event) = next_event {
             self.on_session_events(event).await;
         }
     }
@@ -50,10 +50,10 @@ impl Connection {
         if response.number != Some(turn) || response.is_cut {
             return None;
         }
-        let known = response.text.chars().count().saturating_sub(offset);
-        let new: String = text.chars().skip(known).collect();
-        response.text.push_str(&new);
-        Some(new)
+        let known_chars = response.text.chars().count().saturating_sub(offset);
+        let new_words: String = text.chars().skip(known_chars).collect();
+        response.text.push_str(&new_words);
+        Some(new_words)
     }
 
     /// Sends new words of the reply under way, which has them already.
@@ -109,10 +109,12 @@ impl Connection {
         }
         response.number = Some(turn);
         response.guard.set_number(turn);
-        if let Some(cut) = response.pending_cut.take()
-            && let Err(error) = self.cut_reply(cut.heard, cut.is_truncation).await
+        if let Some(pending_cut) = response.pending_cut.take()
+            && let Err(error) = self
+                .cut_reply(pending_cut.heard_length, pending_cut.is_truncation)
+                .await
         {
-            self.send_error(&error, cut.event_id.as_deref());
+            self.send_error(&error, pending_cut.event_id.as_deref());
         }
     }
 
@@ -136,7 +138,7 @@ impl Connection {
         };
         let loaded = talk.load_turns(&self.state, &self.caller.principal, number).await;
         loaded.unwrap_or_else(|problem| {
-            tracing::warn!(session = %talk.session, %problem, "a turn of others could not be read");
+            tracing::warn!(session = %talk.session, %problem, "a turn of another client could not be read");
             Vec::new()
         })
     }
@@ -169,17 +171,17 @@ impl Connection {
         }
         let turns = self.load_turn(rewound.turn).await;
         let Some(turn) = turns.first() else { return };
-        let stands = turn.reply_text.chars().count();
+        let stored_chars = turn.reply_text.chars().count();
         let Some(item) = self.items.reply_of_turn(rewound.turn) else {
             return;
         };
-        let known = item.text.chars().count();
+        let listed_chars = item.text.chars().count();
         item.text.clone_from(&turn.reply_text);
         item.status = super::items::status_of(turn);
         let id = item.id.clone();
-        if stands < known {
+        if stored_chars < listed_chars {
             self.send_truncated(&id, None);
-        } else if stands > known {
+        } else if stored_chars > listed_chars {
             // A reply that was resumed has more words.
             let Some(item) = self.items.find(&id) else { return };
             self.send(&EventBody::ItemDone {
@@ -194,8 +196,8 @@ impl Connection {
         for id in self.items.remove_after(head) {
             self.send(&EventBody::ItemDeleted { item_id: &id });
         }
-        if self.sent.turn.is_some_and(|turn| turn > head) {
-            self.sent.turn = None;
+        if self.sent_words.turn.is_some_and(|turn| turn > head) {
+            self.sent_words.turn = None;
         }
     }
 

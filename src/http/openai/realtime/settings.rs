@@ -17,12 +17,12 @@ pub struct SessionSettings {
     /// In tokens; `None`: as many as the server permits.
     pub max_output_tokens: Option<u32>,
     /// Fields that are shown, and have no effect.
-    shown: Map<String, Value>,
+    inert_fields: Map<String, Value>,
 }
 
 impl SessionSettings {
     pub fn new(model: String) -> Self {
-        let shown = [
+        let inert_fields = [
             ("tools", json!([])),
             ("tool_choice", json!("auto")),
             ("truncation", json!("auto")),
@@ -32,7 +32,7 @@ impl SessionSettings {
             model,
             instructions: String::new(),
             max_output_tokens: None,
-            shown: shown
+            inert_fields: inert_fields
                 .map(|(name, value)| (name.to_owned(), value))
                 .into_iter()
                 .collect(),
@@ -56,7 +56,7 @@ impl SessionSettings {
         if let Some(cap) = change.max_output_tokens {
             self.max_output_tokens = cap.0;
         }
-        self.shown.extend(change.shown);
+        self.inert_fields.extend(change.inert_fields);
         Ok(())
     }
 
@@ -72,8 +72,8 @@ impl SessionSettings {
             "max_output_tokens": cap_to_json(self.max_output_tokens),
         });
         if let Value::Object(fields) = &mut view {
-            fields.extend(expires_at.map(|at| ("expires_at".to_owned(), Value::from(at))));
-            fields.extend(self.shown.clone());
+            fields.extend(expires_at.map(|timestamp| ("expires_at".to_owned(), Value::from(timestamp))));
+            fields.extend(self.inert_fields.clone());
         }
         view
     }
@@ -94,7 +94,7 @@ pub struct SettingsChange {
     model: Option<String>,
     instructions: Option<String>,
     max_output_tokens: Option<OutputCap>,
-    shown: Map<String, Value>,
+    inert_fields: Map<String, Value>,
 }
 
 impl SettingsChange {
@@ -117,7 +117,7 @@ impl SettingsChange {
         let mut change = Self {
             model: fields.take_text("model")?,
             max_output_tokens: take_cap(&mut fields)?,
-            shown: take_tools(&mut fields)?,
+            inert_fields: take_tools(&mut fields)?,
             ..Self::default()
         };
         if fields.has("instructions") {
@@ -128,12 +128,14 @@ impl SettingsChange {
             if fields.has(name) {
                 let value = fields.take(name).unwrap_or(Value::Null);
                 if name == "tracing" || !value.is_null() {
-                    change.shown.insert(name.to_owned(), value);
+                    change.inert_fields.insert(name.to_owned(), value);
                 }
             }
         }
         if let Some(reasoning) = fields.take_optional_object("reasoning")? {
-            change.shown.insert("reasoning".to_owned(), reasoning.into_value());
+            change
+                .inert_fields
+                .insert("reasoning".to_owned(), reasoning.into_value());
         }
         if fields.take("prompt").is_some() {
             let param = fields.param("prompt");
@@ -254,23 +256,23 @@ fn take_cap(fields: &mut Fields) -> Result<Option<OutputCap>, RealtimeError> {
 
 /// Takes the fields about tools, which are shown and never called.
 fn take_tools(fields: &mut Fields) -> Result<Map<String, Value>, RealtimeError> {
-    let mut shown = Map::new();
+    let mut inert_fields = Map::new();
     match fields.take("tools") {
         None => {}
         Some(Value::Array(tools)) if tools.iter().all(Value::is_object) => {
-            shown.insert("tools".to_owned(), Value::Array(tools));
+            inert_fields.insert("tools".to_owned(), Value::Array(tools));
         }
         Some(_) => return Err(fields.fault("tools", "must be a list of objects")),
     }
     match fields.take("tool_choice") {
         None => {}
-        Some(choice) if choice.is_object() || ["none", "auto", "required"].iter().any(|known| choice == *known) => {
-            shown.insert("tool_choice".to_owned(), choice);
+        Some(choice) if choice.is_object() || ["none", "auto", "required"].iter().any(|mode| choice == *mode) => {
+            inert_fields.insert("tool_choice".to_owned(), choice);
         }
         Some(_) => return Err(fields.fault("tool_choice", "must be none, auto, required or an object")),
     }
     match fields.take("parallel_tool_calls") {
-        None | Some(Value::Bool(_)) => Ok(shown),
+        None | Some(Value::Bool(_)) => Ok(inert_fields),
         Some(_) => Err(fields.fault("parallel_tool_calls", "must be true or false")),
     }
 }
@@ -294,8 +296,8 @@ fn take_input(fields: &mut Fields) -> Result<Option<Vec<InputItem>>, RealtimeErr
         Some(Value::Array(items)) => items,
         Some(_) => return Err(fields.fault("input", "must be a list of items")),
     };
-    let read = |(at, item): (usize, Value)| {
-        let path = fields.param(&format!("input[{at}]"));
+    let parse_item = |(index, item): (usize, Value)| {
+        let path = fields.param(&format!("input[{index}]"));
         let Value::Object(item) = item else {
             return Err(RealtimeError::field(&path, "must be an object"));
         };
@@ -308,7 +310,7 @@ fn take_input(fields: &mut Fields) -> Result<Option<Vec<InputItem>>, RealtimeErr
     items
         .into_iter()
         .enumerate()
-        .map(read)
+        .map(parse_item)
         .collect::<Result<_, _>>()
         .map(Some)
 }

@@ -103,13 +103,13 @@ impl TalkRequest {
         let player = player_of(&caller.principal, self.user.as_deref())?;
         let start = match &target {
             ChatTarget::Npc { world, npc } => {
-                let found = state
+                let npc = state
                     .services
                     .ledger
                     .authored
                     .load_npc(&caller.scope, world, npc)
                     .await?;
-                let npc = found.ok_or_else(|| no_such_model(&model))?;
+                let npc = npc.ok_or_else(|| no_such_model(&model))?;
                 let key = ThreadKey {
                     tenant: caller.principal.tenant.clone(),
                     player,
@@ -132,19 +132,19 @@ impl TalkRequest {
 /// Continues a session that the request names by its id.
 async fn continue_session(
     state: &AppState,
-    who: &Principal,
+    principal: &Principal,
     session: DialogueId,
     model: Option<String>,
     user: Option<&str>,
 ) -> Result<OpenedTalk, Problem> {
-    let dialogue = reachable_open_session(state, who, session).await?;
-    let missing = || Problem::not_found("session of this player");
-    let player = dialogue.player.clone().ok_or_else(missing)?;
-    if (who.player.is_some() || user.is_some()) && player_of(who, user)? != player {
-        return Err(missing());
+    let dialogue = reachable_open_session(state, principal, session).await?;
+    let not_found = || Problem::not_found("session of this player");
+    let player = dialogue.player.clone().ok_or_else(not_found)?;
+    if (principal.player.is_some() || user.is_some()) && player_of(principal, user)? != player {
+        return Err(not_found());
     }
     let target = match &model {
-        Some(model) => Some(find_target(state, who, model).await?),
+        Some(model) => Some(find_target(state, principal, model).await?),
         None => None,
     };
     let npc = npc_in_session(&dialogue, target.as_ref())?;
@@ -153,7 +153,7 @@ async fn continue_session(
         start: TalkStart::Open(Box::new(Talk::of_session(
             session,
             ThreadKey {
-                tenant: who.tenant.clone(),
+                tenant: principal.tenant.clone(),
                 player,
                 world: dialogue.world,
                 npc,
@@ -178,8 +178,8 @@ fn npc_in_session(dialogue: &Dialogue, target: Option<&ChatTarget>) -> Result<Np
                 Some(world) => *world == dialogue.world,
                 None => is_world_of_characters(&dialogue.world),
             };
-            let first = dialogue.npcs.first().filter(|_| is_of_model);
-            first.cloned().ok_or_else(other_model)
+            let first_npc = dialogue.npcs.first().filter(|_| is_of_model);
+            first_npc.cloned().ok_or_else(other_model)
         }
         None => dialogue.npcs.first().cloned().ok_or_else(other_model),
     }
@@ -253,12 +253,12 @@ impl Talk {
     ) -> Result<Self, Problem> {
         // Two connections of one name make one session.
         let mut thread = None;
-        let mut found = None;
+        let mut newest_session = None;
         if !key.name.is_empty() {
             thread = Some(state.threads.lock(&key).await);
-            found = newest_session_of(state, &caller.principal, &key).await?;
+            newest_session = newest_session_of(state, &caller.principal, &key).await?;
         }
-        let session = if let Some(dialogue) = found {
+        let session = if let Some(dialogue) = newest_session {
             dialogue.id
         } else {
             caller.count_new_session(state)?;
@@ -290,9 +290,9 @@ impl Talk {
     ///
     /// # Errors
     /// The store's.
-    pub async fn earlier_items(&self, state: &AppState, who: &Principal) -> Result<Conversation, Problem> {
-        let dialogue = reachable_open_session(state, who, self.session).await?;
-        let turns = self.load_turns(state, who, dialogue.head_turn).await?;
+    pub async fn earlier_items(&self, state: &AppState, principal: &Principal) -> Result<Conversation, Problem> {
+        let dialogue = reachable_open_session(state, principal, self.session).await?;
+        let turns = self.load_turns(state, principal, dialogue.head_turn).await?;
         Ok(Conversation::after(turns.first()))
     }
 
@@ -300,19 +300,22 @@ impl Talk {
     ///
     /// # Errors
     /// The store's.
-    pub async fn load_turns(&self, state: &AppState, who: &Principal, number: u32) -> Result<Vec<Turn>, Problem> {
+    pub async fn load_turns(&self, state: &AppState, principal: &Principal, number: u32) -> Result<Vec<Turn>, Problem> {
         let dialogues = &state.services.ledger.dialogues;
-        Ok(dialogues.load_turns(&who.scope(), self.session, number, number).await?)
+        Ok(dialogues
+            .load_turns(&principal.scope(), self.session, number, number)
+            .await?)
     }
 
     /// Subscribes to the events of the session.
     ///
     /// # Errors
     /// The session has ended, or lives on another node.
-    pub async fn subscribe(&self, state: &web::Data<AppState>, who: &Principal) -> Result<TalkEvents, Problem> {
+    pub async fn subscribe(&self, state: &web::Data<AppState>, principal: &Principal) -> Result<TalkEvents, Problem> {
         let (feed, events) = mpsc::channel(state.settings.sse_queue);
-        let listener = SseListener::new(feed, who.role == Role::Player);
-        let (sessions, scope) = (&state.sessions, who.scope());
+        let listener = SseListener::new(feed, principal.role == Role::Player);
+        let sessions = &state.sessions;
+        let scope = principal.scope();
         let attached = sessions
             .attach_listener(&scope, self.session, Arc::new(listener), None)
             .await?;
@@ -330,20 +333,23 @@ impl Talk {
         &self,
         state: &web::Data<AppState>,
         caller: &SocketCaller,
-        words: TalkWords,
+        talk_words: TalkWords,
         cap: Option<u32>,
     ) -> Result<PreparedTalk, Problem> {
         let thread = state.threads.lock(&self.key).await;
         let dialogue = reachable_open_session(state, &caller.principal, self.session).await?;
-        let sorted = words.into_sorted(Vec::new());
-        let speaker = self.find_speaker(state, &caller.principal, &dialogue, sorted).await?;
-        let found = FoundThread {
-            alignment: TranscriptAlignment::after_turn(dialogue.head_turn, &speaker.sorted.transcript),
+        let sorted_messages = talk_words.into_sorted(Vec::new());
+        let speaker = self
+            .find_speaker(state, &caller.principal, &dialogue, sorted_messages)
+            .await?;
+        let found_thread = FoundThread {
+            alignment: TranscriptAlignment::after_turn(dialogue.head_turn, &speaker.sorted_messages.transcript),
             dialogue,
         };
-        let asked = ChatCompletionRequest::from_parts(Vec::new(), true, None, cap, serde_json::Map::new());
-        let key = (self.key.clone(), thread);
-        let mut talk = PreparedTalk::prepare(state, caller, key, found, speaker, &asked).await?;
+        let completion_request = ChatCompletionRequest::from_parts(Vec::new(), true, None, cap, serde_json::Map::new());
+        let key = self.key.clone();
+        let mut talk =
+            PreparedTalk::prepare(state, caller, key, thread, found_thread, speaker, &completion_request).await?;
         talk.add_stored_history().await?;
         Ok(talk)
     }
@@ -358,35 +364,44 @@ impl Talk {
         caller: &SocketCaller,
         turn: TranscriptTurn,
     ) -> Result<Arc<Turn>, Problem> {
-        let who = &caller.principal;
+        let principal = &caller.principal;
         let mut thread = state.threads.lock(&self.key).await;
-        let dialogue = reachable_open_session(state, who, self.session).await?;
-        let sorted = TalkWords::default().into_sorted(vec![turn]);
-        let speaker = self.find_speaker(state, who, &dialogue, sorted).await?;
-        let found = FoundThread {
-            alignment: TranscriptAlignment::after_turn(dialogue.head_turn, &speaker.sorted.transcript),
+        let dialogue = reachable_open_session(state, principal, self.session).await?;
+        let sorted_messages = TalkWords::default().into_sorted(vec![turn]);
+        let speaker = self.find_speaker(state, principal, &dialogue, sorted_messages).await?;
+        let found_thread = FoundThread {
+            alignment: TranscriptAlignment::after_turn(dialogue.head_turn, &speaker.sorted_messages.transcript),
             dialogue,
         };
-        speaker.check_import(state, who, &found).await?;
-        let stored = follow_transcript(state, who, &found.dialogue, &found.alignment, &mut thread).await?;
-        stored.ok_or_else(|| Problem::internal_error(&"a turn was not stored"))
+        speaker.check_import(state, principal, &found_thread).await?;
+        let stored_turn = follow_transcript(
+            state,
+            principal,
+            &found_thread.dialogue,
+            &found_thread.alignment,
+            &mut thread,
+        )
+        .await?;
+        stored_turn.ok_or_else(|| Problem::internal_error(&"a turn was not stored"))
     }
 
-    /// The NPC that answers `sorted`.
+    /// The NPC that answers `sorted_messages`.
     async fn find_speaker(
         &self,
         state: &AppState,
-        who: &Principal,
+        principal: &Principal,
         dialogue: &Dialogue,
-        sorted: SortedMessages,
+        sorted_messages: SortedMessages,
     ) -> Result<Speaker, Problem> {
         let authored = &state.services.ledger.authored;
-        let npc = authored.load_npc(&who.scope(), &dialogue.world, &self.key.npc).await?;
+        let npc = authored
+            .load_npc(&principal.scope(), &dialogue.world, &self.key.npc)
+            .await?;
         let npc = npc.ok_or_else(|| Problem::not_found("NPC of this session"))?;
-        let is_own = is_described_by_program(state, who, &npc, dialogue, self.target.as_ref());
+        let is_own = is_described_by_program(state, principal, &npc, dialogue, self.target.as_ref());
         Ok(Speaker {
             npc,
-            sorted,
+            sorted_messages,
             is_own,
             is_named: true,
         })
@@ -399,14 +414,16 @@ impl Talk {
     pub async fn aside_npc(
         &self,
         state: &AppState,
-        who: &Principal,
+        principal: &Principal,
     ) -> Result<colloquy_memory::authored::Npc, Problem> {
-        if !may_use_characters(state, who) {
+        if !may_use_characters(state, principal) {
             let detail = "players may ask for nothing beside the talk here (setting `chat.players_use_proxy`)";
             return Err(Problem::new(Code::Forbidden, detail).with_param("response.conversation"));
         }
         let authored = &state.services.ledger.authored;
-        let npc = authored.load_npc(&who.scope(), &self.key.world, &self.key.npc).await?;
+        let npc = authored
+            .load_npc(&principal.scope(), &self.key.world, &self.key.npc)
+            .await?;
         npc.ok_or_else(|| Problem::not_found("NPC of this session"))
     }
 
@@ -414,8 +431,8 @@ impl Talk {
     ///
     /// # Errors
     /// The session cannot be loaded.
-    pub async fn stored_messages(&self, state: &AppState, who: &Principal) -> Result<Vec<ChatMessage>, Problem> {
-        let snapshot = state.sessions.snapshot(&who.scope(), self.session).await?;
+    pub async fn stored_messages(&self, state: &AppState, principal: &Principal) -> Result<Vec<ChatMessage>, Problem> {
+        let snapshot = state.sessions.snapshot(&principal.scope(), self.session).await?;
         Ok(snapshot.history.iter().flat_map(messages_of_turn).collect())
     }
 
@@ -426,20 +443,26 @@ impl Talk {
     pub async fn load_item(
         &self,
         state: &AppState,
-        who: &Principal,
+        principal: &Principal,
         id: &str,
     ) -> Result<Option<(Turn, Item)>, Problem> {
         let Some((turn, role)) = super::items::turn_of_item(id) else {
             return Ok(None);
         };
-        let found = state.services.ledger.dialogues.load_turn(&who.scope(), turn).await?;
-        let standing = found.filter(|found| found.stands && found.turn.dialogue == self.session);
-        Ok(standing.and_then(|found| {
+        let stored_turn = state
+            .services
+            .ledger
+            .dialogues
+            .load_turn(&principal.scope(), turn)
+            .await?;
+        let standing =
+            stored_turn.filter(|stored_turn| stored_turn.stands && stored_turn.turn.dialogue == self.session);
+        Ok(standing.and_then(|stored_turn| {
             let item = match role {
-                ItemRole::User => Item::line_of(&found.turn),
-                _ => Some(Item::reply_of(&found.turn)),
+                ItemRole::User => Item::line_of(&stored_turn.turn),
+                _ => Some(Item::reply_of(&stored_turn.turn)),
             };
-            Some((found.turn, item?))
+            Some((stored_turn.turn, item?))
         }))
     }
 }

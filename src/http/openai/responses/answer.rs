@@ -359,8 +359,8 @@ mod tests {
             json!([{"id": head.message_id, "type": "message", "role": "assistant", "status": "completed",
                 "content": [{"type": "output_text", "text": "Hi.", "annotations": [], "logprobs": []}]}])
         );
-        let begun = serde_json::to_value(head.begun()).unwrap();
-        assert!(begun.get("usage").is_none() && begun.get("user").is_none());
+        let initial = serde_json::to_value(head.begun()).unwrap();
+        assert!(initial.get("usage").is_none() && initial.get("user").is_none());
         assert_eq!(
             (&whole["tool_choice"], &whole["tools"], &whole["parallel_tool_calls"]),
             (&json!("auto"), &json!([]), &json!(true))

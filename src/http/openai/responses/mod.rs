@@ -53,21 +53,21 @@ pub async fn create_response(
     request: HttpRequest,
     body: ChatBody<ResponseRequest>,
 ) -> Result<HttpResponse, Problem> {
-    let asked = body.0;
-    let (mut talk, model) = match &asked.previous {
-        Some(previous) => continue_talk(&state, &caller, &request, &asked, previous).await?,
-        None => begin_talk(&state, &caller, &request, &asked).await?,
+    let response_request = body.0;
+    let (mut talk, model) = match &response_request.previous {
+        Some(previous) => continue_talk(&state, &caller, &request, &response_request, previous).await?,
+        None => begin_talk(&state, &caller, &request, &response_request).await?,
     };
     // The first event of a stream has the id of the response, before the turn exists.
     let turn = state.services.ids.next_id();
     talk.turn_id = Some(turn);
     let head = ResponseHead {
-        previous: asked.previous,
-        conversation: asked.conversation,
-        echoed: asked.echoed,
+        previous: response_request.previous,
+        conversation: response_request.conversation,
+        echoed: response_request.echoed,
         ..ResponseHead::new(turn, state.services.clock.now().timestamp(), model)
     };
-    if asked.chat.stream {
+    if response_request.chat.stream {
         return stream::stream_response(talk, head).await;
     }
     answer_whole(talk, head).await
@@ -78,18 +78,18 @@ async fn begin_talk<A>(
     state: &web::Data<AppState>,
     caller: &Authorized<A>,
     request: &HttpRequest,
-    asked: &ResponseRequest,
+    response_request: &ResponseRequest,
 ) -> Result<(PreparedTalk, String), Problem> {
-    let model = asked.model.as_ref().or(state.chat.default_model.as_ref());
+    let model = response_request.model.as_ref().or(state.chat.default_model.as_ref());
     let model = model.ok_or_else(|| {
         let detail = "is missing, and this server has no default model (setting `chat.default_model`)";
         Problem::invalid_field("model", detail)
     })?;
     let target = find_target(state, &caller.principal, model).await?;
-    let player = player_of(&caller.principal, asked.chat.user.as_deref())?;
+    let player = player_of(&caller.principal, response_request.chat.user.as_deref())?;
     caller.count_turn(state, &player)?;
-    let speaker = resolve_speaker(state, caller, &player, &target, &asked.chat.messages).await?;
-    let name = match &asked.conversation {
+    let speaker = resolve_speaker(state, caller, &player, &target, &response_request.chat.messages).await?;
+    let name = match &response_request.conversation {
         Some(name) => name.clone(),
         None => session_name(request)?,
     };
@@ -102,25 +102,33 @@ async fn begin_talk<A>(
     };
     let mut thread = state.threads.lock(&key).await;
     // Clients name what a lone line follows. Without a name, the line begins a session.
-    let transcript = &speaker.sorted.transcript;
+    let transcript = &speaker.sorted_messages.transcript;
     let is_lone = transcript.turns.is_empty();
-    let found = if is_lone && key.name.is_empty() {
+    let found_thread = if is_lone && key.name.is_empty() {
         None
     } else {
         thread.find_session(state, &caller.principal, &key, transcript).await?
     };
-    let continues = is_lone && found.is_some();
-    let found = match found {
+    let continues = is_lone && found_thread.is_some();
+    let found_thread = match found_thread {
         // The same line again is a line that was said twice.
         Some(FoundThread { dialogue, .. }) if is_lone => FoundThread {
             alignment: TranscriptAlignment::after_turn(dialogue.head_turn, transcript),
             dialogue,
         },
-        Some(found) => found,
-        None => open_session(state, caller, &key, &speaker.sorted).await?,
+        Some(found_thread) => found_thread,
+        None => open_session(state, caller, &key, &speaker.sorted_messages).await?,
     };
-    DialogueOfRequest::set(request, found.dialogue.id);
-    let prepared = PreparedTalk::prepare(state, caller, (key, thread), found, speaker, &asked.chat);
+    DialogueOfRequest::set(request, found_thread.dialogue.id);
+    let prepared = PreparedTalk::prepare(
+        state,
+        caller,
+        key,
+        thread,
+        found_thread,
+        speaker,
+        &response_request.chat,
+    );
     let mut talk = prepared.await?;
     if continues {
         talk.add_stored_history().await?;
@@ -133,42 +141,50 @@ async fn continue_talk<A>(
     state: &web::Data<AppState>,
     caller: &Authorized<A>,
     request: &HttpRequest,
-    asked: &ResponseRequest,
+    response_request: &ResponseRequest,
     previous: &str,
 ) -> Result<(PreparedTalk, String), Problem> {
-    let who = &caller.principal;
-    let (turn, dialogue) = find_response(state, who, previous, PREVIOUS).await?;
-    let key = thread_of(who, &turn, &dialogue, previous)?;
-    let names_player = who.player.is_some() || asked.chat.user.is_some();
-    if names_player && player_of(who, asked.chat.user.as_deref())? != key.player {
+    let principal = &caller.principal;
+    let (turn, dialogue) = find_response(state, principal, previous, PREVIOUS).await?;
+    let key = thread_of(principal, &turn, &dialogue, previous)?;
+    let names_player = principal.player.is_some() || response_request.chat.user.is_some();
+    if names_player && player_of(principal, response_request.chat.user.as_deref())? != key.player {
         return Err(no_such_response(previous, PREVIOUS));
     }
     caller.count_turn(state, &key.player)?;
     let thread = state.threads.lock(&key).await;
     // Another request of the talk may have taken the turn back meanwhile.
-    let (turn, dialogue) = find_response(state, who, previous, PREVIOUS).await?;
+    let (turn, dialogue) = find_response(state, principal, previous, PREVIOUS).await?;
     if dialogue.status == DialogueStatus::Closed {
         return Err(Problem::new(
             Code::SessionClosed,
             "the session of the earlier response is closed",
         ));
     }
-    let (npc, is_own) = find_next_speaker(state, caller, asked.model.as_deref(), &turn, &dialogue).await?;
-    let model = asked.model.clone();
+    let (npc, is_own) = find_next_speaker(state, caller, response_request.model.as_deref(), &turn, &dialogue).await?;
+    let model = response_request.model.clone();
     let model = model.unwrap_or_else(|| format!("{}/{}", dialogue.world, npc.id));
-    let sorted = sort_messages(&asked.chat.messages, Some(&npc.name));
-    let found = FoundThread {
-        alignment: TranscriptAlignment::after_turn(turn.number, &sorted.transcript),
+    let sorted_messages = sort_messages(&response_request.chat.messages, Some(&npc.name));
+    let found_thread = FoundThread {
+        alignment: TranscriptAlignment::after_turn(turn.number, &sorted_messages.transcript),
         dialogue,
     };
     let speaker = Speaker {
         npc,
-        sorted,
+        sorted_messages,
         is_own,
         is_named: true,
     };
-    DialogueOfRequest::set(request, found.dialogue.id);
-    let prepared = PreparedTalk::prepare(state, caller, (key, thread), found, speaker, &asked.chat);
+    DialogueOfRequest::set(request, found_thread.dialogue.id);
+    let prepared = PreparedTalk::prepare(
+        state,
+        caller,
+        key,
+        thread,
+        found_thread,
+        speaker,
+        &response_request.chat,
+    );
     let mut talk = prepared.await?;
     talk.add_stored_history().await?;
     Ok((talk, model))
@@ -186,9 +202,9 @@ async fn find_next_speaker<A>(
     turn: &Turn,
     dialogue: &Dialogue,
 ) -> Result<(Npc, bool), Problem> {
-    let who = &caller.principal;
+    let principal = &caller.principal;
     let target = match model {
-        Some(model) => Some(find_target(state, who, model).await?),
+        Some(model) => Some(find_target(state, principal, model).await?),
         None => None,
     };
     let other_model = || Problem::invalid_field("model", format!("does not speak in the session of `{PREVIOUS}`"));
@@ -200,7 +216,7 @@ async fn find_next_speaker<A>(
     let authored = &state.services.ledger.authored;
     let npc = authored.load_npc(&caller.scope, &dialogue.world, speaker).await?;
     let npc = npc.ok_or_else(|| Problem::not_found("NPC of the earlier response"))?;
-    let is_own = is_described_by_program(state, who, &npc, dialogue, target.as_ref());
+    let is_own = is_described_by_program(state, principal, &npc, dialogue, target.as_ref());
     if let Some(ChatTarget::Character(model)) = target {
         let is_of_model = match model.and_then(|model| model.world) {
             Some(world) => world == dialogue.world,
@@ -245,19 +261,21 @@ pub async fn get_response(
     if query.0.stream == Some(true) {
         return Err(Problem::invalid_field("stream", "is not offered for a stored response"));
     }
-    let who = &caller.principal;
-    let (turn, dialogue) = find_response(&state, who, &path.0, "response_id").await?;
-    let before = turn.number.saturating_sub(1);
+    let principal = &caller.principal;
+    let (turn, dialogue) = find_response(&state, principal, &path.0, "response_id").await?;
+    let previous_number = turn.number.saturating_sub(1);
     let dialogues = &state.services.ledger.dialogues;
-    let before = dialogues.load_turns(&caller.scope, dialogue.id, before, before).await?;
+    let previous_turns = dialogues
+        .load_turns(&caller.scope, dialogue.id, previous_number, previous_number)
+        .await?;
     let model = format!("{}/{}", dialogue.world, turn.npc);
     let head = ResponseHead {
-        previous: before.first().map(|turn| response_id(turn.id)),
+        previous: previous_turns.first().map(|turn| response_id(turn.id)),
         ..ResponseHead::new(turn.id, turn.started_at.timestamp(), model)
     };
     // Whether the reply reached its limit is not stored.
     let ending = ReplyEnding::new(FinishReason::Stop, turn.status);
-    let view = head.finished(ending, &turn.reply_text, turn.usage.seen_by(who.role));
+    let view = head.finished(ending, &turn.reply_text, turn.usage.seen_by(principal.role));
     Ok(HttpResponse::Ok()
         .insert_header((SESSION_HEADER, dialogue.id.to_string()))
         .insert_header(("x-colloquy-turn", turn.number.to_string()))
@@ -280,14 +298,14 @@ pub async fn delete_response(
     path: Path<String>,
 ) -> Result<HttpResponse, Problem> {
     run_uncancelled(async move {
-        let who = &caller.principal;
+        let principal = &caller.principal;
         let id = path.0;
-        let (turn, dialogue) = find_response(&state, who, &id, "response_id").await?;
-        let key = thread_of(who, &turn, &dialogue, &id)?;
+        let (turn, dialogue) = find_response(&state, principal, &id, "response_id").await?;
+        let key = thread_of(principal, &turn, &dialogue, &id)?;
         caller.count_cut(&state, &key.player)?;
         // A reply under way belongs to a request that waits for it.
         let _thread = state.threads.lock(&key).await;
-        let (turn, dialogue) = find_response(&state, who, &id, "response_id").await?;
+        let (turn, dialogue) = find_response(&state, principal, &id, "response_id").await?;
         if turn.number != dialogue.head_turn {
             let detail = format!(
                 "turns follow this response; POST /v1/sessions/{}:rewind with turn {} takes back all of them",
@@ -302,7 +320,7 @@ pub async fn delete_response(
             heard_length: None,
             key: None,
             if_head: Some(turn.number),
-            who: who.clone(),
+            who: principal.clone(),
         };
         state
             .sessions
@@ -322,14 +340,27 @@ pub async fn delete_response(
 /// # Errors
 /// 404 if the id names no standing turn of a session that the caller reaches. `param` is the place of the id in the
 /// request.
-async fn find_response(state: &AppState, who: &Principal, id: &str, param: &str) -> Result<(Turn, Dialogue), Problem> {
-    let missing = || no_such_response(id, param);
-    let turn = turn_of_response(id).ok_or_else(missing)?;
-    let found = state.services.ledger.dialogues.load_turn(&who.scope(), turn).await?;
-    let turn = found.filter(|found| found.stands).ok_or_else(missing)?.turn;
-    match reachable_session(state, who, turn.dialogue).await {
+async fn find_response(
+    state: &AppState,
+    principal: &Principal,
+    id: &str,
+    param: &str,
+) -> Result<(Turn, Dialogue), Problem> {
+    let not_found = || no_such_response(id, param);
+    let turn = turn_of_response(id).ok_or_else(not_found)?;
+    let stored_turn = state
+        .services
+        .ledger
+        .dialogues
+        .load_turn(&principal.scope(), turn)
+        .await?;
+    let turn = stored_turn
+        .filter(|stored_turn| stored_turn.stands)
+        .ok_or_else(not_found)?
+        .turn;
+    match reachable_session(state, principal, turn.dialogue).await {
         Ok(dialogue) => Ok((turn, dialogue)),
-        Err(problem) if problem.code == Code::NotFound => Err(missing()),
+        Err(problem) if problem.code == Code::NotFound => Err(not_found()),
         Err(problem) => Err(problem),
     }
 }
@@ -341,10 +372,10 @@ fn no_such_response(id: &str, param: &str) -> Problem {
 }
 
 /// The talk of a response, whose requests follow each other.
-fn thread_of(who: &Principal, turn: &Turn, dialogue: &Dialogue, id: &str) -> Result<ThreadKey, Problem> {
+fn thread_of(principal: &Principal, turn: &Turn, dialogue: &Dialogue, id: &str) -> Result<ThreadKey, Problem> {
     let player = dialogue.player.clone();
     Ok(ThreadKey {
-        tenant: who.tenant.clone(),
+        tenant: principal.tenant.clone(),
         player: player.ok_or_else(|| no_such_response(id, PREVIOUS))?,
         world: dialogue.world.clone(),
         npc: turn.npc.clone(),

@@ -53,7 +53,7 @@ impl ResponseRequest {
             }
             Some(Value::Array(items)) => {
                 let items = items.iter().enumerate();
-                messages.extend(items.filter_map(|(at, item)| read_item(at, item, &mut faults)));
+                messages.extend(items.filter_map(|(index, item)| read_item(index, item, &mut faults)));
             }
             Some(_) => faults.add("input", "must be a text or a list of items"),
         }
@@ -145,12 +145,12 @@ fn read_metadata(fields: &Map<String, Value>, faults: &mut FieldFaults) -> Map<S
 }
 
 fn read_conversation(fields: &Map<String, Value>, faults: &mut FieldFaults) -> Option<String> {
-    let named = match fields.get("conversation") {
+    let conversation = match fields.get("conversation") {
         None | Some(Value::Null) => return None,
         Some(Value::Object(conversation)) => conversation.get("id"),
-        named => named,
+        other => other,
     };
-    let Some(name) = named.and_then(Value::as_str) else {
+    let Some(name) = conversation.and_then(Value::as_str) else {
         return faults.add("conversation", "must be a text, or an object with `id`");
     };
     match parse_name("conversation", name) {
@@ -173,7 +173,7 @@ fn read_tools(fields: &Map<String, Value>, faults: &mut FieldFaults) -> Vec<Valu
 fn read_tool_choice(fields: &Map<String, Value>, faults: &mut FieldFaults) -> Value {
     match fields.get("tool_choice") {
         None | Some(Value::Null) => json!("auto"),
-        Some(choice) if choice.is_object() || ["none", "auto", "required"].iter().any(|known| choice == known) => {
+        Some(choice) if choice.is_object() || ["none", "auto", "required"].iter().any(|mode| choice == mode) => {
             choice.clone()
         }
         Some(_) => faults.add("tool_choice", "must be none, auto, required or an object"),
@@ -191,10 +191,10 @@ const fn plain_message(role: InputRole, text: String) -> InputMessage {
 }
 
 /// Reads an item of the input. `None`: a fault, or an item without words.
-fn read_item(at: usize, item: &Value, faults: &mut FieldFaults) -> Option<InputMessage> {
-    let param = |field: &str| format!("input[{at}].{field}");
+fn read_item(index: usize, item: &Value, faults: &mut FieldFaults) -> Option<InputMessage> {
+    let param = |field: &str| format!("input[{index}].{field}");
     let Some(fields) = item.as_object() else {
-        return faults.add(&format!("input[{at}]"), "must be an object");
+        return faults.add(&format!("input[{index}]"), "must be an object");
     };
     match fields.get("type").map(|kind| kind.as_str().unwrap_or_default()) {
         None | Some("message") => {}
@@ -214,14 +214,14 @@ fn read_item(at: usize, item: &Value, faults: &mut FieldFaults) -> Option<InputM
         _ => return faults.add(&param("content"), "must be a text or a list of parts"),
     };
     let mut texts = Vec::new();
-    let mut sent = Vec::new();
+    let mut sent_parts = Vec::new();
     let mut has_pictures = false;
     for (number, part) in parts.iter().enumerate() {
         let text = |field: &str| part.get(field).and_then(Value::as_str);
         match (text("type"), text("text"), text("image_url")) {
             (Some("input_text" | "output_text" | "text"), Some(text), _) => {
                 texts.push(text);
-                sent.push(json!({"type": "text", "text": text}));
+                sent_parts.push(json!({"type": "text", "text": text}));
             }
             (Some("refusal"), _, _) => {}
             (Some("input_image"), _, Some(url)) => {
@@ -230,7 +230,7 @@ fn read_item(at: usize, item: &Value, faults: &mut FieldFaults) -> Option<InputM
                 if let Some(detail) = text("detail") {
                     picture["detail"] = json!(detail);
                 }
-                sent.push(json!({"type": "image_url", "image_url": picture}));
+                sent_parts.push(json!({"type": "image_url", "image_url": picture}));
             }
             _ => {
                 let detail = "must be input_text, output_text, or input_image with an image_url";
@@ -241,7 +241,7 @@ fn read_item(at: usize, item: &Value, faults: &mut FieldFaults) -> Option<InputM
     let as_sent = has_pictures.then(|| {
         let message = [
             ("role".to_owned(), json!(name)),
-            ("content".to_owned(), Value::Array(sent)),
+            ("content".to_owned(), Value::Array(sent_parts)),
         ];
         message.into_iter().collect()
     });
@@ -277,12 +277,12 @@ mod tests {
                 {"type": "input_image", "image_url": "data:,x", "detail": "low"}]}]}))
         .unwrap();
         let messages = &request.chat.messages;
-        let read: Vec<_> = messages
+        let contents: Vec<_> = messages
             .iter()
             .map(|message| (message.role, message.text.as_str()))
             .collect();
         assert_eq!(
-            read,
+            contents,
             [
                 (InputRole::System, "Rain."),
                 (InputRole::System, "Night."),
@@ -305,9 +305,9 @@ mod tests {
             "previous_response_id": "resp_1", "conversation": {"id": "night"}, "max_output_tokens": 0}),
         )
         .unwrap_err();
-        let named: Vec<_> = problem.errors.iter().map(|error| error.param.as_str()).collect();
+        let params: Vec<_> = problem.errors.iter().map(|error| error.param.as_str()).collect();
         assert_eq!(
-            named,
+            params,
             [
                 "background",
                 "prompt",
@@ -335,7 +335,7 @@ mod tests {
         let request = parse(&json!({})).unwrap();
         assert!(request.chat.messages.is_empty() && request.model.is_none());
         assert_eq!(request.echoed.tool_choice, "auto");
-        let named = parse(&json!({"conversation": "night"})).unwrap();
-        assert_eq!(named.conversation.as_deref(), Some("night"));
+        let request_with_name = parse(&json!({"conversation": "night"})).unwrap();
+        assert_eq!(request_with_name.conversation.as_deref(), Some("night"));
     }
 }

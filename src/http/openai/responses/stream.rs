@@ -118,12 +118,12 @@ impl ReplyFrames for EventForm {
         Bytes::from(frames.concat())
     }
 
-    fn words(&mut self, new: &str) -> Bytes {
-        self.text.push_str(new);
+    fn words(&mut self, new_text: &str) -> Bytes {
+        self.text.push_str(new_text);
         let mut number = self.next_number;
         let delta = EventFields::Delta {
             place: self.place(),
-            delta: new,
+            delta: new_text,
             logprobs: [],
         };
         let frame = to_event("response.output_text.delta", &mut number, delta);
@@ -201,9 +201,9 @@ pub async fn stream_response(talk: PreparedTalk, head: ResponseHead) -> Result<H
     };
     actix_web::rt::spawn(async move {
         let talk = &stream.talk;
-        let (caller, mut shut) = SseStream::with_shutdown(talk.who.clone());
+        let (caller, mut shutdown) = SseStream::with_shutdown(talk.principal.clone());
         let place = talk.state.streams.add_stream(&talk.state.auth, &caller);
-        if let Err(problem) = stream.send_reply(&mut form, running, &mark, &mut shut).await {
+        if let Err(problem) = stream.send_reply(&mut form, running, &mark, &mut shutdown).await {
             let _ = stream.send(form.failure(&problem), 0).await;
         }
         drop((attachment, place, caller));
@@ -246,7 +246,11 @@ mod tests {
             form.ending(FinishReason::Stop, TurnStatus::Completed, Usage::default()),
         ];
         let events = events(&frames);
-        assert!((0_u64..).zip(&events).all(|(at, event)| event["sequence_number"] == at));
+        assert!(
+            (0_u64..)
+                .zip(&events)
+                .all(|(number, event)| event["sequence_number"] == number)
+        );
         assert_eq!(events[4]["delta"], "Hel");
         assert_eq!(events[4]["logprobs"], json!([]));
         assert_eq!(events[6]["text"], "Hello.");

@@ -49,11 +49,8 @@ fn node_unreachable_at_its_own_url_does_not_join() {
         let balancer = start_balancer([own, there.address]).await;
         for (url, why) in [
             ("http://127.0.0.1:1".to_owned(), "no connection can be opened"),
-            (
-                format!("http://{}", there.address),
-                "somebody else is there, who answers 40",
-            ),
-            (format!("http://{balancer}"), "somebody else is there, who answers 40"),
+            (format!("http://{}", there.address), "another server answers there: 40"),
+            (format!("http://{balancer}"), "another server answers there: 40"),
         ] {
             let wrong = nodes
                 .data

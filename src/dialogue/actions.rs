@@ -121,8 +121,11 @@ pub(crate) async fn load_resting_actions(services: &Services, input: &TurnInput)
     if names.is_empty() || !services.settings.prompt.ask_for_state {
         return Ok(BTreeSet::new());
     }
-    let (actions, world, npc) = (&services.ledger.actions, &input.world.id, &input.npc.id);
-    let (player, until) = (input.player.as_ref(), input.started_at);
+    let actions = &services.ledger.actions;
+    let world = &input.world.id;
+    let npc = &input.npc.id;
+    let player = input.player.as_ref();
+    let until = input.started_at;
     let done = actions.list_done_action_names(&input.scope, world, npc, player, &names, until);
     done.await
 }
@@ -172,7 +175,8 @@ impl TurnActions {
         state: &WorldState,
         (eligible, asked): (Vec<ActionRule>, &[Action]),
     ) -> Result<Self, TemplateError> {
-        let (language, now) = (input.npc.language, input.started_at);
+        let language = input.npc.language;
+        let now = input.started_at;
         let clock = GameClock::new(&input.world.settings, state);
         let of_turn = |action: &Action| AskedAction {
             id: action.asked.id,
@@ -209,7 +213,8 @@ impl TurnActions {
             action.stands = true;
             Some(action)
         });
-        let (offered, told): (Vec<ActionRule>, Vec<Action>) = (offered.cloned().collect(), told.collect());
+        let offered: Vec<ActionRule> = offered.cloned().collect();
+        let told: Vec<Action> = told.collect();
         Self::with_rules(services, input, state, (offered, &told))
     }
 
@@ -260,8 +265,11 @@ pub(crate) async fn load_outcomes(services: &Services, input: &TurnInput) -> Sto
     if !services.settings.prompt.ask_for_state || !rules.any(|rule| rule.is_for(&input.npc)) {
         return Ok(Vec::new());
     }
-    let (actions, dialogue) = (&services.ledger.actions, input.dialogue.id);
-    let (npc, player, now) = (&input.npc.id, input.player.as_ref(), input.started_at);
+    let actions = &services.ledger.actions;
+    let dialogue = input.dialogue.id;
+    let npc = &input.npc.id;
+    let player = input.player.as_ref();
+    let now = input.started_at;
     let (mut asked, elsewhere) = tokio::try_join!(
         actions.load_latest_actions(&input.scope, dialogue, npc, now),
         actions.load_actions_waiting_elsewhere(&input.scope, (&input.world.id, dialogue), npc, player, now),
@@ -325,7 +333,8 @@ pub async fn answer_action(
     (kind, text): (AnswerKind, &str),
     edit: &Edit,
 ) -> StoreResult<AnswerOutcome> {
-    let (authored, asked) = (&services.ledger.authored, &action.asked);
+    let authored = &services.ledger.authored;
+    let asked = &action.asked;
     let world = authored.load_world(scope, &asked.world).await?;
     let npc = authored.load_npc(scope, &asked.world, &asked.npc).await?;
     let name = npc.map_or_else(|| asked.npc.to_string(), |npc| npc.name);

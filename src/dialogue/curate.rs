@@ -126,7 +126,8 @@ pub(super) async fn curate_turns(
     failpoint!("pass.durable");
     if stored && commit.pass.to_turn < said.turn.number {
         // A backlog takes several passes.
-        let (next, now) = (services.ids.next_id(), services.clock.now());
+        let next = services.ids.next_id();
+        let now = services.clock.now();
         services
             .ledger
             .curation
@@ -267,7 +268,8 @@ impl PendingPass<'_> {
     }
 
     fn render_prompt(&self, direct: bool) -> Result<String, JobError> {
-        let (services, material) = (self.services, self.material);
+        let services = self.services;
+        let material = self.material;
         let values = minijinja::context! {
             direct,
             compress => material.last.number >= COMPRESS_FROM_TURN,
@@ -311,7 +313,8 @@ async fn commit_of(
 ) -> Result<PassCommit, JobError> {
     let last = &material.last;
     let insights = insights::insights_for_npcs(services, scope, said, material, draft.take_insights()).await?;
-    let (world, dialogue) = (said.dialogue.world.clone(), said.dialogue.id);
+    let world = said.dialogue.world.clone();
+    let dialogue = said.dialogue.id;
     let result = draft.into_result(services, material, &world, dialogue);
     Ok(PassCommit {
         fence: job.fence(),

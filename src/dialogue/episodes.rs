@@ -73,7 +73,8 @@ pub(crate) async fn read_episodes(services: &Services, input: &TurnInput) -> Sto
         let wanted = count.saturating_add(in_history).saturating_add(SPARE_CANDIDATES);
         if count == 0 { 0 } else { wanted }
     };
-    let (cache, scope) = (&services.memory_cache.episodes, &input.scope);
+    let cache = &services.memory_cache.episodes;
+    let scope = &input.scope;
     let known = cache.cached_episodes(scope, pair);
     let request = EpisodeRequest {
         pair,
@@ -209,7 +210,8 @@ pub(crate) async fn reread_episodes(
     if turns.is_empty() {
         return Ok(Vec::new());
     }
-    let (store, pair) = (&services.ledger.episodes, pair_of(input, player));
+    let store = &services.ledger.episodes;
+    let pair = pair_of(input, player);
     let found = store.load_standing_episodes(&input.scope, pair, &turns).await?;
     let hit = |(episode, redacted): (Episode, bool)| EpisodeHit {
         similarity: similarities.get(&episode.turn).copied().flatten(),

@@ -14,7 +14,8 @@ pub(crate) async fn read_insights(services: &Services, input: &TurnInput) -> Sto
     if services.settings.prompt.insight_tokens == 0 {
         return Ok(Vec::new());
     }
-    let (store, player) = (&services.ledger.insights, input.player.as_ref());
+    let store = &services.ledger.insights;
+    let player = input.player.as_ref();
     store
         .load_insights(&input.scope, &input.world.id, &input.npc.id, player)
         .await

@@ -216,7 +216,8 @@ async fn unlocked_scenarios<T>(
     let conditions_hold = |needs: &RequiredProgress| {
         needs.when.is_empty()
             || tellers.get(&needs.npc).is_some_and(|npc| {
-                let (settings, player) = (&world.settings, viewpoint.player.as_ref());
+                let settings = &world.settings;
+                let player = viewpoint.player.as_ref();
                 let context = ConditionContext::new(&state, settings, npc, player, services.clock.now());
                 context.all_hold(&needs.when)
             })

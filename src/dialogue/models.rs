@@ -137,7 +137,8 @@ impl ModelRouter {
     /// Sets the budgets of tenants.
     #[must_use]
     pub fn with_budgets(mut self, settings: BudgetSettings) -> Self {
-        let (meters, clock) = (self.meters.clone(), self.clock.clone());
+        let meters = self.meters.clone();
+        let clock = self.clock.clone();
         self.budgets = Arc::new(Budgets::new(settings, meters, clock));
         self.book = Arc::new(UsageBook::new(
             self.clock.clone(),
@@ -166,7 +167,8 @@ impl ModelRouter {
         let span = call_span(scope, task);
         let (answer, mut trace) = self.ask_route_chain(&WholeAnswer, scope, ask).instrument(span).await;
         let completion = answer.map(|answered| {
-            let (mut answer, prompt) = (answered.answer, &answered.request.messages);
+            let mut answer = answered.answer;
+            let prompt = &answered.request.messages;
             if answer.usage == Usage::default() {
                 let calls = answer.tool_calls.iter().map(serde_json::Value::to_string);
                 let said: String = std::iter::once(answer.text.clone()).chain(calls).collect();

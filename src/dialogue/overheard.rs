@@ -49,7 +49,8 @@ pub(super) async fn read_overheard_lines(
         && found.turn.dialogue.kind() == DialogueKind::NpcConversation
     {
         // Lines after the player's departure are excluded, because the player left the conversation for this session.
-        let (joined, last) = (found.turn.dialogue, found.turn.number);
+        let joined = found.turn.dialogue;
+        let last = found.turn.number;
         let (turns, conversation) = tokio::try_join!(
             read_last_turns(services, input, joined, last),
             dialogues.load_dialogue(&input.scope, joined)

@@ -36,7 +36,8 @@ pub(super) async fn load_removed(
     at: DateTime<Utc>,
 ) -> StoreResult<Vec<RemovedStatement>> {
     let viewpoint = said.dialogue.viewpoint_for(&said.npc, said.turn.player.clone());
-    let (facts, gossip) = (&services.ledger.facts, said.world.settings.allows_gossip());
+    let facts = &services.ledger.facts;
+    let gossip = said.world.settings.allows_gossip();
     let standing = facts
         .load_standing(scope, &viewpoint, gossip, at, MAX_STANDING_FACTS)
         .await?;
@@ -399,7 +400,8 @@ mod tests {
             is_forgotten: true,
             ..moved.clone()
         };
-        let (line, masked) = ("My sister lives in Oakford. It rains.", "It rains. …");
+        let line = "My sister lives in Oakford. It rains.";
+        let masked = "It rains. …";
         for (removed, dialogue, said_at, shown) in [
             (&moved, own, 5, masked),
             (&moved, own, 20, line),

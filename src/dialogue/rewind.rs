@@ -55,7 +55,8 @@ pub async fn rewind_dialogue(services: &Services, request: RewindRequest) -> Res
         record_unchanged_keys(services, &request).await?;
         return Ok(RewindResponse::Unchanged);
     };
-    let (number, unfinished) = (plan.number, plan.unfinished);
+    let number = plan.number;
+    let unfinished = plan.unfinished;
     let times = (now, plan.hold);
     let rewind = request.commit_to(&services.ids, times, plan.to, plan.replacement, unfinished.is_some());
     failpoint!("rewind.planned");
@@ -247,7 +248,8 @@ async fn plan_resume(
 ) -> Result<Option<RewindPlan>, RewindError> {
     let OwnedDialogue { scope, head_turn, .. } = &request.dialogue;
     let head = request.dialogue.head.ok_or(RewindError::NothingToResume)?;
-    let (rewinds, now) = (&services.ledger.rewinds, services.clock.now());
+    let rewinds = &services.ledger.rewinds;
+    let now = services.clock.now();
     let sealed = rewinds.load_sealed_reply(scope, head, now).await?;
     let sealed = sealed.ok_or(RewindError::NothingToResume)?;
     if let Some(whole) = sealed.whole {
@@ -277,7 +279,9 @@ async fn truncate_buffer(
     rewound: &RewindRecord,
     replacement: Option<&Turn>,
 ) -> Result<(), StoreError> {
-    let (buffers, scope, dialogue) = (&services.buffers, &owned.scope, owned.id);
+    let buffers = &services.buffers;
+    let scope = &owned.scope;
+    let dialogue = owned.id;
     if !rewound.reinstated.is_empty() {
         // The buffer lacks the reinstated turns.
         return buffers.remove_buffer(scope, dialogue).await;

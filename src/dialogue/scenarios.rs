@@ -79,7 +79,8 @@ pub(super) async fn read_known_scenarios(
     input: &TurnInput,
     state: &WorldState,
 ) -> StoreResult<KnownScenarios> {
-    let (npc, checkpoint) = (&input.npc, &input.checkpoint);
+    let npc = &input.npc;
+    let checkpoint = &input.checkpoint;
     let rules = input.world.settings.unlock_rules();
     let standing = progress::progress_state(&state.milestones, rules, &identify_npc(npc), input.player.as_ref());
     let since = checkpoint.recently_unlocked_since(input.dialogue.created_at);
@@ -140,8 +141,11 @@ pub(super) async fn find_tellable_past(
     if !can_tell_past(input) {
         return Ok(None);
     }
-    let (scenarios, progress) = (&services.ledger.scenarios, known.standing.progress());
-    let (world, npc, context) = (&input.world.id, &input.npc.id, input.condition_context(state));
+    let scenarios = &services.ledger.scenarios;
+    let progress = known.standing.progress();
+    let world = &input.world.id;
+    let npc = &input.npc.id;
+    let context = input.condition_context(state);
     let line = NameLookup::in_text(&input.heard_text());
     if !is_about_past && (!points || just_now.is_empty()) {
         // Contents and vectors are read only for a line that names an open scenario.
@@ -241,7 +245,8 @@ pub(super) async fn find_tells(
     }
     let scenarios = &services.ledger.scenarios;
     let all = scenarios.list_tells(&input.scope, &input.world.id, &input.npc.id, MAX_TELLS);
-    let (mut all, context) = (all.await?, input.condition_context(state));
+    let mut all = all.await?;
+    let context = input.condition_context(state);
     all.retain(|hidden| {
         let may_be_told = progress >= hidden.required_progress && context.all_hold(&hidden.when);
         Secrecy::decide(may_be_told, Some(&hidden.tell), &context) == Secrecy::Guarded
@@ -293,7 +298,8 @@ impl UnlockTrigger {
 
     /// Returns the new unlocks for all NPCs with rules in the world; at most [`MAX_ANNOUNCED_UNLOCKS`].
     async fn read_unlocked(&self, services: &Services) -> StoreResult<Vec<ScenarioUnlock>> {
-        let (scope, world) = (&self.scope, &self.world);
+        let scope = &self.scope;
+        let world = &self.world;
         let rules = world.settings.unlock_rules();
         // The ledger stores times in microseconds.
         let at = self.at.trunc_subsecs(6);
@@ -322,7 +328,8 @@ impl UnlockTrigger {
             let titles = scenarios
                 .list_unlocked_titles(scope, &world.id, id, standing.progress())
                 .await?;
-            let (settings, player) = (&world.settings, Some(&self.player));
+            let settings = &world.settings;
+            let player = Some(&self.player);
             let context = ConditionContext::new(&state, settings, npc, player, self.at);
             let new = titles.into_iter().filter(|titled| {
                 standing.enough_since(titled.required_progress) == Some(at) && context.all_hold(&titled.when)

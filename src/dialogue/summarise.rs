@@ -72,7 +72,8 @@ pub(super) async fn summarise_turns(
     redaction::mask_corrected_lines(&removals, &mut turns);
     // The requests' own words are used, because the facts that a request ended depend on other sessions. A rewind of
     // the request also removes this summary.
-    let (from, to) = (backlog.through + 1, last_to_summarise(said, backlog.through));
+    let from = backlog.through + 1;
+    let to = last_to_summarise(said, backlog.through);
     let forgotten = services
         .ledger
         .facts
@@ -123,7 +124,8 @@ fn last_to_summarise(said: &JobInput, through: u32) -> u32 {
 }
 
 async fn load_backlog(services: &Services, scope: &TenantScope, said: &JobInput) -> Result<Backlog, StoreError> {
-    let (ledger, dialogue) = (&services.ledger, said.dialogue.id);
+    let ledger = &services.ledger;
+    let dialogue = said.dialogue.id;
     let (kept, checkpoint) = tokio::try_join!(
         ledger.summaries.load_summaries(scope, dialogue),
         ledger.dialogues.load_checkpoint(scope, dialogue)
@@ -156,7 +158,8 @@ async fn is_due(
     said: &JobInput,
     backlog: &Backlog,
 ) -> Result<bool, StoreError> {
-    let (rules, turn) = (services.settings.summaries.rules(), &said.turn);
+    let rules = services.settings.summaries.rules();
+    let turn = &said.turn;
     let unsummarised = u32::try_from(backlog.turns.len()).unwrap_or(u32::MAX);
     let tokens = backlog.sizes.iter().fold(0_u32, |sum, size| sum.saturating_add(*size));
     let since = backlog.since.and_then(|at| (turn.committed_at - at).to_std().ok());

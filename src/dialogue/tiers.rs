@@ -102,7 +102,9 @@ impl DialogueSettings {
     /// Returns the values of the configuration that tiers can override, in the form of a tier's settings.
     #[must_use]
     pub fn tier_defaults(&self) -> Value {
-        let (prompt, recall, summaries) = (&self.prompt, &self.recall, &self.summaries);
+        let prompt = &self.prompt;
+        let recall = &self.recall;
+        let summaries = &self.summaries;
         let mut weights = json!({
             "diversity": recall.diversity, "top_k": recall.top_k, "min_score": recall.min_score,
         });

@@ -63,7 +63,8 @@ pub async fn record_world_events(
         vocabulary: Vocabulary::from_settings(&world.settings),
         npc_names: by_name.chain(by_id).collect(),
     };
-    let (mut changes, mut faults) = (Vec::with_capacity(events.len()), Vec::new());
+    let mut changes = Vec::with_capacity(events.len());
+    let mut faults = Vec::new();
     for (index, event) in events.iter().enumerate() {
         match event.to_change(&rules) {
             Ok(change) => changes.push(change),

@@ -84,7 +84,8 @@ impl WorldFollower {
         follower.last_action = present.last_action;
         follower.add_standing(&present.changes);
         let store = &services.ledger.actions;
-        let (mut undone, mut requested) = (Vec::new(), Vec::new());
+        let mut undone = Vec::new();
+        let mut requested = Vec::new();
         if present.last_action > 0 {
             let standing = store.list_standing_actions(&follower.scope, &follower.world).await?;
             follower.standing_actions = standing.into_iter().collect();

@@ -60,7 +60,8 @@ impl CurationBudget {
     /// # Errors
     /// As [`check`](Self::check), or the time until one more pass fits into an hour.
     pub(super) fn check_player(&self, services: &Services) -> Result<(), JobError> {
-        let (settings, now) = (&services.settings.curation, services.clock.now());
+        let settings = &services.settings.curation;
+        let now = services.clock.now();
         let Some(player) = self.player else { return Ok(()) };
         let most = settings.player_passes_per_hour;
         if most > 0 && player.last_hour >= most {
@@ -86,7 +87,8 @@ impl CurationBudget {
             let more = u64::from(usage.prompt_tokens) + u64::from(usage.completion_tokens);
             (calls + u64::from(tallied.calls), tokens + more)
         });
-        let (calls, tokens) = (self.calls + of_job.0, self.tokens + of_job.1);
+        let calls = self.calls + of_job.0;
+        let tokens = self.tokens + of_job.1;
         let is_over = |used: u64, limit: u64| limit > 0 && used >= limit;
         if is_over(calls, settings.calls_per_day) || is_over(tokens, settings.tokens_per_day) {
             return Err(over_budget_of_today(services.clock.now()));

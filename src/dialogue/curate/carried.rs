@@ -57,7 +57,8 @@ impl CarriedMaterial {
         last: &Turn,
         last_pass: Option<DateTime<Utc>>,
     ) -> StoreResult<Self> {
-        let (ledger, dialogue) = (&services.ledger, &said.dialogue);
+        let ledger = &services.ledger;
+        let dialogue = &said.dialogue;
         let carried = ledger
             .curation
             .load_carried_curation(scope, dialogue, last.committed_at, last_pass)
@@ -199,7 +200,8 @@ mod tests {
             locks: locks.parse().unwrap(),
             at: DateTime::UNIX_EPOCH,
         };
-        let (cave, both) = ("scenario:mira/cave", "scenario:mira/cave;lore:mira/well");
+        let cave = "scenario:mira/cave";
+        let both = "scenario:mira/cave;lore:mira/well";
         for (dialogue, locks, disclosed, is_read) in [
             (other, "", "", true),
             (other, cave, "", false),

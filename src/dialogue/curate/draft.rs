@@ -214,10 +214,8 @@ impl PassDraft {
                 .ok_or("unknown_id")?;
             return self.decide_finding(at, answer.decision, reason);
         }
-        let (kind, text) = (
-            answer.kind.ok_or("unreadable")?,
-            one_line(&answer.text, MAX_FINDING_CHARS),
-        );
+        let kind = answer.kind.ok_or("unreadable")?;
+        let text = one_line(&answer.text, MAX_FINDING_CHARS);
         if text.is_empty() {
             return Err("empty");
         }
@@ -361,7 +359,8 @@ impl PassDraft {
         world: &WorldId,
         dialogue: DialogueId,
     ) -> PassResult {
-        let (gone, at) = (&material.forgotten, material.last.committed_at);
+        let gone = &material.forgotten;
+        let at = material.last.committed_at;
         let lines = self
             .memory
             .as_str()

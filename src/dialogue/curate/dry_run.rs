@@ -23,7 +23,8 @@ pub async fn make_dry_run(
     dialogue: &Dialogue,
     last_call_in: Duration,
 ) -> Result<Option<PassCommit>, JobError> {
-    let (dialogues, head) = (&services.ledger.dialogues, dialogue.head_turn);
+    let dialogues = &services.ledger.dialogues;
+    let head = dialogue.head_turn;
     let turns = dialogues.load_turns(scope, dialogue.id, head, head).await?;
     let Some(turn) = turns.last() else {
         return Ok(None);

@@ -37,7 +37,8 @@ impl HiddenValues {
         let mut hidden: BTreeSet<&str> = BTreeSet::new();
         let mut items: BTreeSet<&str> = BTreeSet::new();
         for (name, character) in &present.characters {
-            let (place, carried) = (character.location.iter(), character.items.keys());
+            let place = character.location.iter();
+            let carried = character.items.keys();
             if takes_part(name) {
                 known.extend(place.chain(carried).map(String::as_str));
             } else {
@@ -57,7 +58,8 @@ impl HiddenValues {
     fn new<'l>(values: &BTreeSet<&str>, lines: impl Iterator<Item = &'l str>) -> StoreResult<Self> {
         let names = values.iter().enumerate().map(|(at, value)| (*value, at, false));
         let names = NameIndex::build(names).map_err(|error| StoreError::Corrupt(error.to_string()))?;
-        let (mut said, mut said_terms) = (BTreeSet::new(), BTreeSet::new());
+        let mut said = BTreeSet::new();
+        let mut said_terms = BTreeSet::new();
         for line in lines {
             names.find_in(line, |at, _| {
                 said.insert(at);

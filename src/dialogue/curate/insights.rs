@@ -38,7 +38,8 @@ pub(super) async fn insights_for_npcs(
     material: &PassMaterial,
     new: Vec<NewInsight>,
 ) -> StoreResult<Vec<Insight>> {
-    let (last, dialogue) = (&material.last, &said.dialogue);
+    let last = &material.last;
+    let dialogue = &said.dialogue;
     if new.is_empty() {
         return Ok(Vec::new());
     }

@@ -80,7 +80,8 @@ pub(super) async fn load_material(
     scope: &TenantScope,
     said: &JobInput,
 ) -> Result<Option<PassMaterial>, StoreError> {
-    let (ledger, dialogue) = (&services.ledger, said.dialogue.id);
+    let ledger = &services.ledger;
+    let dialogue = said.dialogue.id;
     let curation = ledger
         .curation
         .load_dialogue_curation(scope, dialogue, MAX_SHOWN_FINDINGS)
@@ -88,10 +89,8 @@ pub(super) async fn load_material(
     let DialogueCuration { last_pass, findings } = curation;
     let last_pass_at = last_pass.as_ref().map(|pass| pass.at);
     let (read, memory) = last_pass.map_or((0, String::new()), |pass| (pass.to_turn, pass.memory));
-    let (from, to) = (
-        read.saturating_add(1),
-        said.turn.number.min(read.saturating_add(MAX_TURNS_READ)),
-    );
+    let from = read.saturating_add(1);
+    let to = said.turn.number.min(read.saturating_add(MAX_TURNS_READ));
     let mut turns = if from <= to {
         ledger.dialogues.load_turns(scope, dialogue, from, to).await?
     } else {
@@ -264,7 +263,8 @@ fn insight_values(insights: &[EarlierInsight], forgotten: &[String]) -> Vec<Valu
         let insight = &earlier.insight;
         let text = without_content(&insight.text, forgotten)?;
         let entity = attribute_text(&party::plain_name(&insight.entity));
-        let (id, day) = (insight_id(at), attribute_text(&insight.day));
+        let id = insight_id(at);
+        let day = attribute_text(&insight.day);
         Some(context! { id, day, entity, text => escape_untrusted(&text) })
     });
     shown.collect()

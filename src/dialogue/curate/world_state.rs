@@ -49,7 +49,8 @@ impl DialogueChanges {
         said: &JobInput,
         last: &Turn,
     ) -> StoreResult<Self> {
-        let (states, dialogue) = (&services.ledger.state, said.dialogue.id);
+        let states = &services.ledger.state;
+        let dialogue = said.dialogue.id;
         let changes = states
             .load_changes_of_dialogue(scope, &said.world.id, dialogue, last.committed_at)
             .await?;

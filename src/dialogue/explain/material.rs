@@ -257,7 +257,8 @@ impl Reader<'_> {
         turn: &Turn,
         reasons: &mut Vec<String>,
     ) -> StoreResult<Vec<BufferedTurn>> {
-        let (from, number) = (self.sources.history_from, turn.number);
+        let from = self.sources.history_from;
+        let number = turn.number;
         if from >= number {
             return Ok(Vec::new());
         }
@@ -271,7 +272,8 @@ impl Reader<'_> {
 
     /// Reads the summaries of the dialogue that the prompt has.
     async fn read_summaries(&self, reasons: &mut Vec<String>) -> StoreResult<Vec<Summary>> {
-        let (store, ids) = (&self.services.ledger.summaries, &self.sources.summaries);
+        let store = &self.services.ledger.summaries;
+        let ids = &self.sources.summaries;
         let found = store.load_summaries_by_id(self.scope, ids).await?;
         if found.len() < ids.len() {
             reasons.push("a summary of the dialogue is gone".to_owned());
@@ -294,7 +296,8 @@ impl Reader<'_> {
         for fact in &mut facts {
             // A fact that was restored since had been removed before the turn.
             if fact.is_valid_at(self.at) && fact.earlier_wordings.is_empty() {
-                let (at, reason) = (self.at, InvalidReason::Removed);
+                let at = self.at;
+                let reason = InvalidReason::Removed;
                 fact.invalid = Some(EffectiveInvalidation { at, reason, by: None });
             }
         }
@@ -315,7 +318,8 @@ impl Reader<'_> {
 
     /// Reads a fact of the prompt. A later statement that only reworded the fact does not count; an edit by a person does.
     async fn read_fact(&self, traced: &CandidateTrace, reasons: &mut Vec<String>) -> StoreResult<Option<Fact>> {
-        let (store, id) = (&self.services.ledger.facts, traced.fact);
+        let store = &self.services.ledger.facts;
+        let id = traced.fact;
         let Some(mut fact) = store.load_fact(self.scope, id).await? else {
             reasons.push(format!("the fact {id} is gone"));
             return Ok(None);
@@ -337,7 +341,8 @@ impl Reader<'_> {
     /// Reads the facts of the prompt: the standing ones, most important first, and the found ones, best first.
     async fn read_facts(&self, reasons: &mut Vec<String>) -> StoreResult<(Vec<Fact>, Vec<RecallHit>)> {
         let calibration = self.services.embedder.info().calibration;
-        let (mut standing, mut hits) = (Vec::new(), Vec::new());
+        let mut standing = Vec::new();
+        let mut hits = Vec::new();
         for traced in self.trace.candidates.iter().filter(|traced| traced.fate.is_in_prompt()) {
             let Some(fact) = self.read_fact(traced, reasons).await? else {
                 continue;
@@ -410,7 +415,8 @@ impl Reader<'_> {
         input: &TurnInput,
         reasons: &mut Vec<String>,
     ) -> StoreResult<(Option<NpcPast>, Vec<ScenarioTell>)> {
-        let (mut hits, mut tells) = (Vec::new(), Vec::new());
+        let mut hits = Vec::new();
+        let mut tells = Vec::new();
         for traced in self
             .trace
             .scenarios
@@ -527,7 +533,8 @@ impl Reader<'_> {
         state: Arc<WorldState>,
         reasons: &mut Vec<String>,
     ) -> Result<GatheredContext, TurnError> {
-        let (services, trace) = (self.services, self.trace);
+        let services = self.services;
+        let trace = self.trace;
         let removed = self.read_removed_statements().await?;
         let gone = PreparedRemovals::new(&removed);
         let meeting = self.read_meeting(reasons).await?;

@@ -132,7 +132,8 @@ pub(super) async fn verify_prompt(
 
 /// Names edits of the world and the NPC, and changes of templates and settings.
 fn configuration_reasons(services: &Services, input: &TurnInput, sources: &PromptSources) -> Vec<String> {
-    let (world, npc) = (&input.world, &input.npc);
+    let world = &input.world;
+    let npc = &input.npc;
     let mut reasons = Vec::new();
     for (what, id, then, now) in [
         ("world", world.id.as_str(), sources.world_version, world.version),

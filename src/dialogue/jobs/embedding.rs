@@ -36,7 +36,8 @@ pub async fn embed_missing(services: &Services, scope: &TenantScope) -> Result<u
             embed_facts(services, scope).await,
             embed_episodes(services, scope).await,
         ];
-        let (mut done, mut refused) = (0, None);
+        let mut done = 0;
+        let mut refused = None;
         for outcome in outcomes {
             match outcome {
                 Ok(some) => done += some,
@@ -57,8 +58,10 @@ const fn is_refusal(error: &JobError) -> bool {
 /// Embeds facts stretch by stretch. The calls of a stretch run in random order: nodes that started together work on the
 /// same stretch, but seldom on the same call. A text that the embedder refuses delays no other text.
 async fn embed_facts(services: &Services, scope: &TenantScope) -> Result<u64, JobError> {
-    let (facts, mut done) = (&services.ledger.facts, 0);
-    let (mut after, mut refused) = (None, None);
+    let facts = &services.ledger.facts;
+    let mut done = 0;
+    let mut after = None;
+    let mut refused = None;
     loop {
         let stretch = facts
             .list_unembedded(scope, after, CALLS_PER_STRETCH * EMBED_BATCH)
@@ -188,8 +191,11 @@ pub async fn embed_backlog(services: &Services) -> Vec<TenantScope> {
 /// Embeds episodes. Until then, a turn finds them by age and importance alone. A text that the embedder refuses delays
 /// no other text.
 async fn embed_episodes(services: &Services, scope: &TenantScope) -> Result<u64, JobError> {
-    let (store, model) = (&services.ledger.episodes, &services.embedder.info().model);
-    let (mut done, mut after, mut refused) = (0, None, None);
+    let store = &services.ledger.episodes;
+    let model = &services.embedder.info().model;
+    let mut done = 0;
+    let mut after = None;
+    let mut refused = None;
     loop {
         let missing = store.list_unembedded(scope, model, after, EMBED_BATCH).await?;
         let Some((last, _)) = missing.last() else {
@@ -204,7 +210,8 @@ async fn embed_episodes(services: &Services, scope: &TenantScope) -> Result<u64,
 }
 
 async fn embed_scenarios(services: &Services, scope: &TenantScope) -> Result<u64, JobError> {
-    let (store, model) = (&services.ledger.scenarios, &services.embedder.info().model);
+    let store = &services.ledger.scenarios;
+    let model = &services.embedder.info().model;
     let mut done = 0;
     loop {
         let missing = store.list_unembedded(scope, model, EMBED_BATCH).await?;
@@ -224,7 +231,8 @@ async fn embed_scenarios(services: &Services, scope: &TenantScope) -> Result<u64
 }
 
 async fn embed_lore(services: &Services, scope: &TenantScope) -> Result<u64, JobError> {
-    let (store, model) = (&services.ledger.lore, &services.embedder.info().model);
+    let store = &services.ledger.lore;
+    let model = &services.embedder.info().model;
     let mut done = 0;
     loop {
         let missing = store.list_unembedded(scope, model, EMBED_BATCH).await?;

@@ -147,7 +147,9 @@ async fn repair_all_tenants(services: &Services) -> StoreResult<LaggingTenants> 
 
 /// Returns the failed tenants. If all tenants fail, the tenants are not the cause, and the error is returned.
 async fn repair_tenants(services: &Services, tenants: impl Iterator<Item = TenantId>) -> StoreResult<LaggingTenants> {
-    let (mut behind, mut repaired, mut last) = (LaggingTenants::new(), 0, None);
+    let mut behind = LaggingTenants::new();
+    let mut repaired = 0;
+    let mut last = None;
     for tenant in tenants {
         let scope = TenantScope::new(tenant);
         match compare_with_ledger(services, &scope, true, Duration::ZERO).await {
@@ -174,7 +176,8 @@ pub async fn maintain_index(services: Services, behind: LaggingTenants) {
 }
 
 async fn watch_index(services: &Services, mut behind: LaggingTenants) {
-    let (mut trouble, mut tried) = (String::new(), services.clock.monotonic_now());
+    let mut trouble = String::new();
+    let mut tried = services.clock.monotonic_now();
     loop {
         let looked = check_index(services, &mut behind, &mut tried).await;
         let now = looked.as_ref().err().map(StoreError::to_string).unwrap_or_default();

@@ -283,7 +283,8 @@ mod tests {
     /// Two callers wait for a running relay. True if the earlier caller's relay also serves the later caller.
     async fn serves_who_waits(relays: &OutboxRelay, leaves_nothing: bool) -> bool {
         let first = relays.wait_for_turn().await.unwrap();
-        let (mut second, mut third) = (pin!(relays.wait_for_turn()), pin!(relays.wait_for_turn()));
+        let mut second = pin!(relays.wait_for_turn());
+        let mut third = pin!(relays.wait_for_turn());
         assert!(poll!(&mut second).is_pending() && poll!(&mut third).is_pending());
         first.mark_all_served();
         // The running relay may have begun before the writes of the waiting callers.

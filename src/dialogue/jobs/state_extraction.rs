@@ -34,7 +34,8 @@ pub(super) async fn extract_state(
     job: &Job,
     said: &JobInput,
 ) -> Result<JobReport, JobError> {
-    let (turn, npc) = (&said.turn, &said.npc);
+    let turn = &said.turn;
+    let npc = &said.npc;
     let cast = cast_members(services, scope, said).await?;
     let others = cast.iter().filter(|member| member.id != npc.id);
     let others: Vec<String> = others.map(|member| escape_untrusted(&member.name)).collect();

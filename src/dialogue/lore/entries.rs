@@ -95,7 +95,8 @@ pub(crate) async fn open_entries(
         let Some(npc) = services.ledger.authored.load_npc(scope, &world.id, teller).await? else {
             continue;
         };
-        let (settings, player) = (&world.settings, viewpoint.player.as_ref());
+        let settings = &world.settings;
+        let player = viewpoint.player.as_ref();
         let context = ConditionContext::new(&state, settings, &npc, player, services.clock.now());
         let is_open = |id: &LoreId| lore.entry(id).is_some_and(|entry| context.all_hold(&entry.text.when));
         let of_teller = asked.iter().filter(|(npc, entry)| npc == teller && is_open(entry));

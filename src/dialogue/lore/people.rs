@@ -25,7 +25,8 @@ const NEWS_DAYS: i64 = 7;
 
 /// True if somebody else among `names` than `whole` may be meant by `short`.
 fn is_of_another<'n>(short: &str, whole: &str, mut names: impl Iterator<Item = &'n str>) -> bool {
-    let (short_key, whole) = (normalise_text(short), normalise_text(whole));
+    let short_key = normalise_text(short);
+    let whole = normalise_text(whole);
     names.any(|name| {
         let other = normalise_text(name);
         other != whole && (other == short_key || short_names_of(name).any(|part| part == short))

@@ -285,7 +285,8 @@ impl<'a> LoreSearch<'a> {
     /// Returns the entries that tell of deaths of the last days, in a session with a player. For a line of the player,
     /// these are deaths of characters whom the NPC's persona, a standing fact or one of the last turns names.
     fn recent_deaths(&self, standing: &[Fact]) -> Vec<usize> {
-        let (npc, is_greeting) = (&self.input.npc, self.input.is_greeting());
+        let npc = &self.input.npc;
+        let is_greeting = self.input.is_greeting();
         if self.input.player.is_none() {
             return Vec::new();
         }
@@ -305,7 +306,8 @@ impl<'a> LoreSearch<'a> {
                 && (is_named(&npc.persona.description) || facts.any(is_named) || lately_named.contains(key.as_str()))
         };
         let is_news = |name: &str| is_greeting || is_close(name);
-        let (settings, now) = (&self.input.world.settings, self.input.started_at);
+        let settings = &self.input.world.settings;
+        let now = self.input.started_at;
         let deaths = recent_deaths(&self.lore, self.state, settings, now, is_news).into_iter();
         // Decayed and resting entries do not take the places of others.
         let is_shown =
@@ -321,7 +323,8 @@ impl<'a> LoreSearch<'a> {
     /// Adds the entries to which the candidates lead.
     fn spread(&self, found: &mut Vec<(usize, LoreSource)>) {
         let mut seen: HashSet<usize> = found.iter().map(|(at, _)| *at).collect();
-        let (mut from, most) = (0, found.len() + MAX_SPREAD);
+        let mut from = 0;
+        let most = found.len() + MAX_SPREAD;
         for _ in 0..SPREAD_STEPS {
             let until = found.len();
             for step in from..until {

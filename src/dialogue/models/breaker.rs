@@ -166,7 +166,8 @@ mod tests {
         let limits = ModelLimits::default();
         let breaker = ModelBreaker::new(&limits);
         let start = Instant::now();
-        let (early, later) = (start + limits.breaker_open, start + 2 * limits.breaker_open);
+        let early = start + limits.breaker_open;
+        let later = start + 2 * limits.breaker_open;
         let call = |now, timed_out| {
             let admitted = breaker.admit_call(now);
             admitted.is_some_and(|call| {

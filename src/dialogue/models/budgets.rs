@@ -531,7 +531,9 @@ impl Budgets {
 
     /// Returns the tokens and the cost of a row.
     fn amounts_of(&self, row: &DailyModelUsage) -> (f64, f64) {
-        let (prompt, cached, completion) = (row.prompt_tokens, row.cached_tokens, row.completion_tokens);
+        let prompt = row.prompt_tokens;
+        let cached = row.cached_tokens;
+        let completion = row.completion_tokens;
         let cost = self.meters.cost_of(&row.model, prompt, cached, completion);
         (as_f64(prompt) + as_f64(completion), cost.unwrap_or_default())
     }

@@ -255,7 +255,8 @@ impl ModelMetrics {
     }
     /// Returns the cost of a call; `None` if its model has no price.
     pub(super) fn usage_cost(&self, model: &str, usage: Usage) -> Option<f64> {
-        let (prompt, cached) = (usage.prompt_tokens.into(), usage.cached_tokens.into());
+        let prompt = usage.prompt_tokens.into();
+        let cached = usage.cached_tokens.into();
         self.cost_of(model, prompt, cached, usage.completion_tokens.into())
     }
     /// Returns the cost of these tokens by `llm.prices`; `None` if the model has no price.

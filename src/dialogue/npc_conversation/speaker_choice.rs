@@ -52,7 +52,8 @@ pub async fn choose_speaker(
     if dialogue.options.next_speaker == NextSpeaker::Rule {
         return next_speaker(&cast, history);
     }
-    let (cast, language) = (cast.as_slice(), world.language);
+    let cast = cast.as_slice();
+    let language = world.language;
     let others: Vec<&SceneMember> = match history.last() {
         Some(last) => cast.iter().filter(|member| member.id != last.npc).collect(),
         None => Vec::new(),
@@ -176,7 +177,8 @@ mod tests {
             name: name.to_owned(),
             factions: vec![],
         };
-        let (mira, tomas) = (member("mira", "Mira"), member("tomas", "토마스"));
+        let mira = member("mira", "Mira");
+        let tomas = member("tomas", "토마스");
         let others = [&mira, &tomas];
         for (answer, npc) in [
             (r#"{"next": "tomas"}"#, Some("tomas")),

@@ -51,7 +51,8 @@ impl ShownActions {
         let mut fit = |lines: &[Arc<str>], mut chars: usize| {
             let mut fitting = Vec::new();
             for (at, line) in lines.iter().enumerate() {
-                let (length, tokens) = (line.chars().count(), count(line) + ITEM_TOKENS);
+                let length = line.chars().count();
+                let tokens = count(line) + ITEM_TOKENS;
                 if length <= chars && tokens <= *left {
                     chars -= length;
                     *left -= tokens;

@@ -110,7 +110,8 @@ impl AgeFormatter<'_> {
         let mut worded = String::new();
         let mut rest = text.as_str();
         while let Some(found) = find_date(rest) {
-            let (before, date) = (&rest[..found.start], &rest[found.clone()]);
+            let before = &rest[..found.start];
+            let date = &rest[found.clone()];
             match parse_game_time(date, calendar) {
                 Ok(time) => {
                     let at = GameMoment { time, calendar };

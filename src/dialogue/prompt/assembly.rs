@@ -87,7 +87,8 @@ pub(crate) fn assemble_prompt(
     };
     let line = render_line(templates, material)?;
     let goes_on = continuation_messages(templates, material, asked)?;
-    let (system_tokens, line_tokens) = (count(&system), count(&line) + own_prompt_tokens(material, &count));
+    let system_tokens = count(&system);
+    let line_tokens = count(&line) + own_prompt_tokens(material, &count);
     let fixed = system_tokens
         + line_tokens
         + 2 * FRAME_TOKENS
@@ -231,7 +232,8 @@ fn attribute_hits(
     hits: &[usize],
 ) -> Result<Vec<String>, TurnError> {
     let text = |at: &usize| {
-        let (body, reader) = (&material.hits[*at].body, material.reader());
+        let body = &material.hits[*at].body;
+        let reader = material.reader();
         let text = attribute_statement(templates, reader, &body.subject, &body.speaker, &body.view.content)?;
         let remark = material.remark_for_knowers(&body.knowers);
         let remark = remark.with_dead(&material.dead, (&body.subject, body.tense), body.valid_at);

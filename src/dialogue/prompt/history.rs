@@ -32,7 +32,8 @@ pub(super) fn render_turns(
     material: &PromptMaterial<'_>,
     count: &dyn Fn(&str) -> u32,
 ) -> Result<Vec<RenderedTurn>, TemplateError> {
-    let (language, npc) = (material.npc.language, &material.npc.id);
+    let language = material.npc.language;
+    let npc = &material.npc.id;
     let mut before = None;
     material
         .history

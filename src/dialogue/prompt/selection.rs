@@ -106,7 +106,8 @@ impl StandingContext {
         left = left.saturating_sub(standing.scene_notes.tokens());
         let mut chars = MAX_WORLD_CHARS;
         for line in &material.world_lines {
-            let (length, tokens) = (line.chars().count(), count(line) + ITEM_TOKENS);
+            let length = line.chars().count();
+            let tokens = count(line) + ITEM_TOKENS;
             if length > chars || tokens > left {
                 standing.world_dropped += 1;
                 continue;
@@ -120,7 +121,8 @@ impl StandingContext {
             .overheard_tokens
             .min(left.saturating_sub(HEADING_TOKENS + FRAME_TOKENS));
         for line in material.overheard.iter().rev() {
-            let (name, text) = (escape_untrusted(&line.name), escape_untrusted(&line.text));
+            let name = escape_untrusted(&line.name);
+            let text = escape_untrusted(&line.text);
             let tokens = count(&name) + count(&text) + ITEM_TOKENS;
             // Lines are selected from the newest without gaps: questions are about the last lines.
             if tokens > slot {
@@ -551,7 +553,8 @@ impl PromptSelection {
             notes.push(format!("turns {from} to {to} did not fit the history budget"));
         }
         for summary in material.summaries.iter().filter(|summary| self.shows_turns_of(summary)) {
-            let (from, to) = (summary.from_turn, summary.to_turn);
+            let from = summary.from_turn;
+            let to = summary.to_turn;
             notes.push(format!(
                 "the summary of turns {from} to {to} was left out: the history has these turns"
             ));

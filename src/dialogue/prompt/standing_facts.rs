@@ -160,7 +160,8 @@ impl StandingFacts {
         standing.redated_ids = remove_redated(&mut promises, &ended);
         ended.sort_by_key(|(fact, _)| std::cmp::Reverse((fact.invalid.as_ref().map(|end| end.at), fact.id)));
         let promises = order_promises(material, promises, ended);
-        let (mut kept, mut put_off) = (Vec::new(), Vec::new());
+        let mut kept = Vec::new();
+        let mut put_off = Vec::new();
         // A shown conclusion stands for its premises, which are less important and come later. A search still finds them.
         let mut concluded: HashSet<FactId> = HashSet::new();
         for (facts, more) in [(promises, chars - chars / PROMISE_SHARE), (others, 0)] {
@@ -300,7 +301,8 @@ impl StandingFacts {
                 .map(|entry| {
                     let ago = entry.said_at.map(|at| ages.describe_age(templates, at)).transpose()?;
                     let end = entry.end.map(InvalidReason::as_str).unwrap_or_default();
-                    let (text, overdue) = (entry.text.as_str(), entry.is_overdue);
+                    let text = entry.text.as_str();
+                    let overdue = entry.is_overdue;
                     Ok(context! { text, overdue, end, ago => ago.unwrap_or_default() })
                 })
                 .collect::<Result<Vec<Value>, TurnError>>()
@@ -385,7 +387,8 @@ fn remove_put_off(ended: &mut Vec<(&Fact, StateSection)>, promises: &[(&Fact, St
 /// removed facts.
 fn remove_redated(promises: &mut Vec<(&Fact, StateSection)>, ended: &[(&Fact, StateSection)]) -> HashSet<FactId> {
     let replaces = |later: &Fact, earlier: &Fact| {
-        let (new, old) = (&later.statement, &earlier.statement);
+        let new = &later.statement;
+        let old = &earlier.statement;
         later.valid_at > earlier.valid_at
             && !later.locks.are_subset_of(&earlier.locks)
             && (&new.subject, &new.speaker) == (&old.subject, &old.speaker)
@@ -454,7 +457,9 @@ fn render_entry(
     block: StateSection,
     count: &dyn Fn(&str) -> u32,
 ) -> Result<StateEntry, TurnError> {
-    let (reader, subject, content) = (material.reader(), &fact.statement.subject, &fact.view.content);
+    let reader = material.reader();
+    let subject = &fact.statement.subject;
+    let content = &fact.view.content;
     let text = match block {
         // The headings of these sections name the source.
         StateSection::Canon | StateSection::AboutPlayer | StateSection::AboutNpc | StateSection::Duties => {

@@ -74,7 +74,8 @@ const MAX_LISTED_NAMES: usize = 60;
 /// Returns the allowed content of a state block by the world's lists and numbers. A reply with a state block and the
 /// call that extracts state from a reply share these bounds.
 pub(crate) fn state_bounds(world: &World, language: Language) -> Value {
-    let (settings, default) = (&world.settings, StateRules::default());
+    let settings = &world.settings;
+    let default = StateRules::default();
     let vocabulary = Vocabulary::from_settings(settings);
     let moods = vocabulary.moods_in(language).into_iter().map(str::to_owned);
     let moods: Vec<String> = moods.collect();

@@ -271,7 +271,8 @@ impl Templates {
     pub(crate) fn render_offer(&self, language: Language, rule: &ActionRule) -> Result<Arc<str>, TemplateError> {
         let takes_some = rule.arguments != no_arguments();
         let schema = takes_some.then(|| rule.arguments.to_string());
-        let (name, description) = (rule.name.clone(), rule.description.clone());
+        let name = rule.name.clone();
+        let description = rule.description.clone();
         let key = (language, [name, description, schema.clone().unwrap_or_default()]);
         if let Some(kept) = self.actions.get(&key) {
             return Ok(kept);

@@ -39,7 +39,8 @@ pub(super) async fn propose_from_ledger(
         Some(query) => compare_newest(services, sought, query, &worded).await?,
         None => HashMap::new(),
     };
-    let (terms, limits) = (sought.terms.clone(), sought.limits);
+    let terms = sought.terms.clone();
+    let limits = sought.limits;
     // The scan covers up to some thousands of texts, and no dialogue on this thread may wait for it.
     let mut chosen = tokio::task::spawn_blocking(move || {
         let hints = worded.iter().map(|fact| to_candidate(fact, &terms, &newest)).collect();

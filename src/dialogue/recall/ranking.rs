@@ -50,7 +50,8 @@ pub(super) async fn rank_candidates(
     candidates: Vec<ConfirmedCandidate>,
 ) -> Result<Vec<RankedCandidate>, StoreError> {
     let mut ranked = Vec::with_capacity(candidates.len());
-    let (mut unknown, mut cosines) = (Vec::new(), HashMap::new());
+    let mut unknown = Vec::new();
+    let mut cosines = HashMap::new();
     for ConfirmedCandidate {
         confirmed,
         cosine,

@@ -72,7 +72,8 @@ impl<'a> RecallRequest<'a> {
         }
         FactAge::Days(match game {
             Some(clock) => {
-                let (then, now) = (clock.game_time_at(from).time, clock.game_time_now(self.at).time);
+                let then = clock.game_time_at(from).time;
+                let now = clock.game_time_now(self.at).time;
                 now.days_since(then)
             }
             None => days_between(from, self.at),

@@ -76,7 +76,8 @@ struct ConclusionAnswer {
 /// Looks through the tenant's worlds that were not looked through for `curation.consolidate_every_d` days. Returns the
 /// number of queued jobs.
 pub async fn queue_due_consolidations(services: &Services, scope: &TenantScope) -> StoreResult<u32> {
-    let (every, now) = (services.settings.curation.consolidate_every_d, services.clock.now());
+    let every = services.settings.curation.consolidate_every_d;
+    let now = services.clock.now();
     let Some(before) = now.checked_sub_days(Days::new(every.into())).filter(|_| every > 0) else {
         return Ok(0);
     };
@@ -95,7 +96,8 @@ pub async fn queue_due_consolidations(services: &Services, scope: &TenantScope) 
 /// Returns the number of queued jobs. Old are the facts of the weeks that were over `curation.consolidate_after_d` days
 /// ago; with 0 days, all facts.
 pub async fn queue_consolidations(services: &Services, scope: &TenantScope, world: &WorldId) -> StoreResult<u32> {
-    let (store, now) = (&services.ledger.consolidation, services.clock.now());
+    let store = &services.ledger.consolidation;
+    let now = services.clock.now();
     let until = oldest_fresh_moment(services.settings.curation.consolidate_after_d, now);
     store
         .end_expired_conclusions(scope, world, services.ids.next_id(), now)
@@ -203,7 +205,8 @@ pub(crate) async fn consolidate_facts(
     job: &Job,
     said: &JobInput,
 ) -> Result<JobReport, JobError> {
-    let (store, now) = (&services.ledger.consolidation, services.clock.now());
+    let store = &services.ledger.consolidation;
+    let now = services.clock.now();
     let taught = store.list_facts_of_turn(scope, said.turn.id).await?;
     let premises = taught.into_iter().filter(|fact| is_premise(fact, now));
     let groups: BTreeMap<(String, Week), Audience> = premises
@@ -259,8 +262,11 @@ impl Consolidation<'_> {
     /// Consolidates a group of facts, unless its present facts were consolidated. Facts that change meanwhile are left for
     /// the next scan.
     async fn consolidate_group(&self, group: FactGroup) -> Result<(), JobError> {
-        let (services, scope, world) = (self.services, self.scope, &self.said.world.id);
-        let (store, material) = (&services.ledger.consolidation, group.material_hash());
+        let services = self.services;
+        let scope = self.scope;
+        let world = &self.said.world.id;
+        let store = &services.ledger.consolidation;
+        let material = group.material_hash();
         let known = store.load_material(scope, world, &GroupKey::from(&group)).await?;
         if known.as_ref() == Some(&material) {
             return Ok(());
@@ -310,7 +316,8 @@ impl Consolidation<'_> {
     }
 
     async fn render_prompt(&self, group: &FactGroup) -> Result<String, JobError> {
-        let (services, said) = (self.services, self.said);
+        let services = self.services;
+        let said = self.said;
         let language = said.npc.language;
         let days = WorldDays::load(services, self.scope, &said.world).await?;
         let facts = group.facts.iter().map(|fact| {

@@ -86,7 +86,8 @@ impl FactCorrection {
 
     /// The corrected statement of a fact.
     fn statement_for(&self, fact: &Fact) -> Statement {
-        let (old, view) = (fact.statement.clone(), fact.view.clone());
+        let old = fact.statement.clone();
+        let view = fact.view.clone();
         let content = self.content.clone().unwrap_or(view.content);
         let is_reworded = content != old.content;
         Statement {

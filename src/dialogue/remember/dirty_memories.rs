@@ -27,7 +27,9 @@ const MAX_CALLS_PER_MARK: usize = 32;
 /// Reconciles memories after a rewind has unsaid or restored some of their facts. Returns the number of reconciled
 /// memories; more may remain. A failed memory stays marked, backs off, and delays no other memory.
 pub async fn reconcile_dirty_memories(services: &Services, scope: &TenantScope) -> Result<usize, JobError> {
-    let (mut passed, mut settled, mut failed) = (HashSet::new(), 0, 0);
+    let mut passed = HashSet::new();
+    let mut settled = 0;
+    let mut failed = 0;
     while settled < MARKS_PER_RUN && failed < MAX_FAILURES_PER_RUN {
         // Skipped marks are read again, so each read reaches past them.
         let limit = u32::try_from(MARKS_PER_RUN + 2 * passed.len()).unwrap_or(u32::MAX);

@@ -132,7 +132,8 @@ async fn ask_extraction(
     let by_player = said.turn.player.is_some();
     // A long turn may need more tokens than the model may write. The finished entries are used.
     let salvage = |text: &str| {
-        let (facts, forget) = (salvage_list(text, "facts"), salvage_list(text, "forget"));
+        let facts = salvage_list(text, "facts");
+        let forget = salvage_list(text, "forget");
         let ends = salvage_list(text, "ends");
         (!facts.is_empty() || !forget.is_empty() || !ends.is_empty()).then_some(ExtractionAnswer {
             facts,
@@ -183,7 +184,8 @@ async fn render_prompt(
     said: &JobInput,
     injected: &InjectedMemory,
 ) -> Result<String, JobError> {
-    let (turn, npc) = (&said.turn, &said.npc);
+    let turn = &said.turn;
+    let npc = &said.npc;
     let days = WorldDays::load(services, scope, &said.world).await?;
     let (date, weekday) = days.day_of(npc.language, turn.started_at);
     let reply = escape_untrusted(&mark_if_interrupted(turn.reply_text.clone(), turn.status));

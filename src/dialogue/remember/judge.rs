@@ -180,12 +180,16 @@ impl<'a> Judge<'a> {
         if !beyond.is_empty() {
             tracing::warn!(calls = beyond.len(), "too many pairs to judge; the rest stays as it is");
         }
-        let (services, scope, language) = (self.services, self.scope, self.language);
+        let services = self.services;
+        let scope = self.scope;
+        let language = self.language;
         let several = calls.len() > 1;
         // A failed list may itself be the cause, so the other lists are still asked. Verdicts of calls still running
         // are stored too.
-        let (mut calls, mut under_way) = (calls.into_iter(), FuturesUnordered::new());
-        let (mut said, mut failed) = (0, 0);
+        let mut calls = calls.into_iter();
+        let mut under_way = FuturesUnordered::new();
+        let mut said = 0;
+        let mut failed = 0;
         loop {
             while under_way.len() < CONCURRENT_JUDGE_CALLS
                 && failed < said + CONCURRENT_JUDGE_CALLS

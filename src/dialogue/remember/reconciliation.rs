@@ -58,9 +58,12 @@ async fn plan_and_write(
     let Some(memory) = parts.first().map(|part| &part.memory) else {
         return Ok(None);
     };
-    let (services, scope, facts) = (memory.services, memory.scope, &memory.services.ledger.facts);
+    let services = memory.services;
+    let scope = memory.scope;
+    let facts = &memory.services.ledger.facts;
     let mut requests = RequestVectors::new();
-    let (mut moved, mut in_part) = (0, false);
+    let mut moved = 0;
+    let mut in_part = false;
     // A job stores facts without vectors, and its memory is marked. The marked memory then waits for the embedder.
     let is_job = matches!(writing, ReconcileTrigger::Job(_));
     let mut embeds_facts = !is_job;
@@ -312,7 +315,8 @@ impl AudienceMemory<'_> {
     ) -> Result<TimelineResolution, JobError> {
         let long = prepared.timeline().needs_own_thread();
         loop {
-            let (again, room) = (Arc::clone(prepared), Arc::clone(room));
+            let again = Arc::clone(prepared);
+            let room = Arc::clone(room);
             let answers: KnownVerdicts = std::mem::take(&mut judge.answers);
             let (mut settled, answers) = run_apart_if_long(long, move || {
                 let settled = again.reconcile_timeline(&room, |older, newer| answers.verdict_of(older, newer));

@@ -29,7 +29,8 @@ pub(super) async fn build_retelling_check(
     if injected.locks.is_empty() || !is_shared {
         return Ok(None);
     }
-    let (scenarios, world) = (&services.ledger.scenarios, &said.world.id);
+    let scenarios = &services.ledger.scenarios;
+    let world = &said.world.id;
     let locked: Vec<(NpcId, ScenarioId)> = injected
         .locks
         .scenario_keys()
@@ -79,7 +80,8 @@ pub(super) async fn build_retelling_check(
 
 /// Returns the words that the NPC said before the player, in this turn and in the turns shortly before.
 fn npc_introduced_words(said: &JobInput) -> PrivateTerms {
-    let (mut introduced, mut own) = (PrivateTerms::default(), BTreeSet::new());
+    let mut introduced = PrivateTerms::default();
+    let mut own = BTreeSet::new();
     let now = BufferedTurn::from(&said.turn);
     for turn in said.before.iter().chain([&now]) {
         own.extend(informative_terms(&turn.player_text));

@@ -62,7 +62,9 @@ pub(super) async fn split_shared(
     if !is_comparable || !facts.iter().any(is_own) {
         return Ok((Vec::new(), facts));
     }
-    let (dialogues, dialogue, last) = (&services.ledger.dialogues, said.turn.dialogue, said.turn.number);
+    let dialogues = &services.ledger.dialogues;
+    let dialogue = said.turn.dialogue;
+    let last = said.turn.number;
     let (turns, confided) = tokio::try_join!(
         dialogues.load_turns(scope, dialogue, 1, last),
         dialogues.load_confided(scope, dialogue, last)
@@ -110,7 +112,8 @@ fn player_sharing_with(said: &JobInput) -> Option<&PlayerId> {
 
 /// True if the named NPC speaks about its own life.
 fn is_of_its_life(statement: &Statement, npc: &str) -> bool {
-    let (key, own) = (party::subject_key(&statement.subject), party::subject_key(npc));
+    let key = party::subject_key(&statement.subject);
+    let own = party::subject_key(npc);
     let is_own = key
         .strip_prefix(&own)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));

@@ -50,7 +50,8 @@ impl<'a> SpokenLines<'a> {
     /// Parses a fact and binds `player` to the participating player. `None`: a required part is missing or too long, or
     /// another member of a group said it to an NPC with its own persona, and only the chat program tells so.
     pub(super) fn parse_statement(&self, value: &Value) -> Option<Statement> {
-        let (npc, player) = (self.npc, self.player);
+        let npc = self.npc;
+        let player = self.player;
         let text = |key: &str, max| bounded_text(value.get(key).and_then(Value::as_str), max);
         let who = |name: String| match name.to_lowercase() {
             other if other == npc.id.as_str() || other == npc.name.to_lowercase() => npc.name.clone(),

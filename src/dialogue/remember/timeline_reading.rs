@@ -107,7 +107,8 @@ impl AudienceMemory<'_> {
         let index = &mut PlanIndex::Unused {
             is_complete: is_indexed,
         };
-        let (mut asked, mut overlaps) = (BTreeSet::new(), Vec::new());
+        let mut asked = BTreeSet::new();
+        let mut overlaps = Vec::new();
         if let Some(addition) = addition {
             let forget = &addition.extraction.forget;
             if let Some(lacks) = texts_without_vector(forget, requests) {

@@ -154,7 +154,8 @@ fn new_episode(
     injected: &InjectedMemory,
     fresh: FreshEpisode,
 ) -> Option<EmbeddedEpisode> {
-    let (turn, trace) = (&said.turn, said.trace.as_ref());
+    let turn = &said.turn;
+    let trace = said.trace.as_ref();
     let episode = Episode {
         turn: turn.id,
         dialogue: turn.dialogue,

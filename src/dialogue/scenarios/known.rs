@@ -197,7 +197,8 @@ mod tests {
         };
         let news = ["well", "mill", "tower", "ford", "barn"]
             .map(|id| known.news_of(&checkpoint, &ScenarioHit::sample(id, None).scenario));
-        let (told, opened) = (Some(ScenarioNews::Told), Some(ScenarioNews::Opened));
+        let told = Some(ScenarioNews::Told);
+        let opened = Some(ScenarioNews::Opened);
         assert_eq!(news, [told, told, opened, None, None]);
     }
 }

@@ -538,7 +538,8 @@ fn jobs_of(
             .is_due_after(turn.number)
             .then_some(JobKind::Curate),
     ];
-    let (at, kinds) = (turn.committed_at, wanted.into_iter().flatten());
+    let at = turn.committed_at;
+    let kinds = wanted.into_iter().flatten();
     new_jobs(services, turn, at, (input.node, at + lease), held_until, kinds)
 }
 
@@ -550,7 +551,8 @@ async fn append_to_buffer(services: &Services, input: &TurnInput, turn: &Turn, c
         turn,
     };
     let buffers = &services.buffers;
-    let (scope, dialogue) = (&input.scope, input.dialogue.id);
+    let scope = &input.scope;
+    let dialogue = input.dialogue.id;
     let kept = match buffers
         .append_turn(scope, dialogue, head(input.previous), &buffered, checkpoint.buffer_from)
         .await

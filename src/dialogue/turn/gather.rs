@@ -203,7 +203,8 @@ pub(super) async fn gather_timed(
     }
     let lore = recalled.lore.take();
     let lore = lore.map(|prepared| prepared.find(classified.is_about_something(), &standing));
-    let (embedding, terms) = (recalled.embedding.as_deref(), recalled.telling_terms());
+    let embedding = recalled.embedding.as_deref();
+    let terms = recalled.telling_terms();
     let place = prompt::place_of_turn(input, &world);
     let progress = known.progress();
     let opened = known.opened();
@@ -447,7 +448,8 @@ async fn recall_for_line<'a>(
     // The aliases come with the standing memory. If a named person has other names, a second search uses these names
     // too.
     if needed.facts && !line.trim().is_empty() && !recalled.standing.names.is_empty() {
-        let (viewpoint, names) = (input.viewpoint(), std::mem::take(&mut recalled.standing.names));
+        let viewpoint = input.viewpoint();
+        let names = std::mem::take(&mut recalled.standing.names);
         let names = recall::merge_open_names(services, &input.scope, &input.world, &viewpoint, names).await?;
         let speaker = input.player.as_ref().map(party::player_key);
         let spoken = SpeakerAndListener {

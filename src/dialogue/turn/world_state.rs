@@ -23,7 +23,8 @@ impl<'a> StateOfTurn<'a> {
     }
 
     async fn read(&self) -> StoreResult<&(Arc<WorldState>, StatePosition)> {
-        let (cache, input) = (&self.services.memory_cache, self.input);
+        let cache = &self.services.memory_cache;
+        let input = self.input;
         let read = || cache.positioned_state(self.services, &input.scope, &input.world.id);
         self.state.get_or_try_init(read).await
     }

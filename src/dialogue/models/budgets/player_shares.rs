@@ -140,8 +140,10 @@ impl Budgets {
             PlayerReading::Recent => {}
             PlayerReading::Unknown => self.read_player(ledger, scope, player).await,
             PlayerReading::Old => {
-                let (budgets, ledger) = (Arc::clone(self), ledger.clone());
-                let (scope, player) = (scope.clone(), player.clone());
+                let budgets = Arc::clone(self);
+                let ledger = ledger.clone();
+                let scope = scope.clone();
+                let player = player.clone();
                 let reading = async move { budgets.read_player(&ledger, &scope, &player).await };
                 tokio::spawn(with_deferred_priority(reading));
             }
@@ -150,7 +152,8 @@ impl Budgets {
 
     /// Returns how old the last reading is. An old one is marked as recent, so that a single turn repeats it.
     fn begin_player_reading(&self, tenant: &TenantId, player: &PlayerId) -> PlayerReading {
-        let (now, today) = (self.clock.monotonic_now(), self.clock.now().date_naive());
+        let now = self.clock.monotonic_now();
+        let today = self.clock.now().date_naive();
         let mut accounts = self.accounts.lock();
         let account = accounts.accounts_on_day(today).get_mut(tenant);
         let share = account.and_then(|account| account.players.get_mut(player));
@@ -175,7 +178,8 @@ impl Budgets {
     /// recent calls of this node may be missing in the ledger. For the same reason, turns that begin meanwhile are added
     /// to the count.
     async fn try_read_player(&self, ledger: &Ledger, scope: &TenantScope, player: &PlayerId) -> StoreResult<()> {
-        let (tenant, today) = (scope.tenant(), self.clock.now().date_naive());
+        let tenant = scope.tenant();
+        let today = self.clock.now().date_naive();
         let begun_before = self.begun_turns(tenant, player);
         let rows = ledger.usage.list_player_usage(scope, player, today).await?;
         let (tokens, cost) = rows

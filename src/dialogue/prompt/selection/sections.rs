@@ -82,13 +82,15 @@ impl PromptSelection {
         if !self.episodes.is_empty() || self.episodes.dropped_count() > 0 {
             let dropped = some(self.episodes.dropped_count(), "episodes");
             let hash = hash_of(|hash| self.episodes.add_content(material, hash));
-            let (tokens, budget) = (self.episodes.tokens(), budgets.episode_tokens);
+            let tokens = self.episodes.tokens();
+            let budget = budgets.episode_tokens;
             sections.insert(6, section("episodes", tokens, budget, dropped, hash));
         }
         if !self.insights.is_empty() || self.insights.dropped_count() > 0 {
             let dropped = some(self.insights.dropped_count(), "insights");
             let hash = hash_of(|hash| self.insights.add_content(material, hash));
-            let (tokens, budget) = (self.insights.tokens(), budgets.insight_tokens);
+            let tokens = self.insights.tokens();
+            let budget = budgets.insight_tokens;
             sections.insert(6, section("insights", tokens, budget, dropped, hash));
         }
         if !self.lore.is_empty() || self.lore.dropped_count() > 0 {
@@ -115,7 +117,8 @@ impl PromptSelection {
             let dropped = some(scene_notes.dropped_count(), "notes of the chat program");
             let hash = hash_of(|hash| scene_notes.add_content(hash));
             let before_line = sections.len() - 1;
-            let (tokens, budget) = (scene_notes.tokens(), budgets.scene_note_tokens);
+            let tokens = scene_notes.tokens();
+            let budget = budgets.scene_note_tokens;
             sections.insert(before_line, section("scene_notes", tokens, budget, dropped, hash));
         }
         let actions = &self.standing.actions;

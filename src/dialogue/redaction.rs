@@ -32,12 +32,14 @@ pub(crate) const MAX_STANDING_FACTS: u32 = 50;
 pub(super) async fn load_removed(
     services: &Services,
     scope: &TenantScope,
-    said: &JobInput,
+    job_input: &JobInput,
     at: DateTime<Utc>,
 ) -> StoreResult<Vec<RemovedStatement>> {
-    let viewpoint = said.dialogue.viewpoint_for(&said.npc, said.turn.player.clone());
+    let viewpoint = job_input
+        .dialogue
+        .viewpoint_for(&job_input.npc, job_input.turn.player.clone());
     let facts = &services.ledger.facts;
-    let gossip = said.world.settings.allows_gossip();
+    let gossip = job_input.world.settings.allows_gossip();
     let standing = facts
         .load_standing(scope, &viewpoint, gossip, at, MAX_STANDING_FACTS)
         .await?;

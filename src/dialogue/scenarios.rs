@@ -284,15 +284,15 @@ impl UnlockTrigger {
     }
 
     /// Builds the trigger of a job's state changes. `None`: the changes cannot have unlocked a scenario.
-    pub(super) fn from_job(scope: &TenantScope, said: &JobInput, changes: &[StateChange]) -> Option<Self> {
-        let player = said.turn.player.as_ref().filter(|_| !changes.is_empty())?;
-        let rules = said.world.settings.unlock_rules();
+    pub(super) fn from_job(scope: &TenantScope, job_input: &JobInput, changes: &[StateChange]) -> Option<Self> {
+        let player = job_input.turn.player.as_ref().filter(|_| !changes.is_empty())?;
+        let rules = job_input.world.settings.unlock_rules();
         (!rules.is_empty()).then(|| Self {
             scope: scope.clone(),
-            world: Arc::clone(&said.world),
-            npc: Arc::new(said.npc.clone()),
+            world: Arc::clone(&job_input.world),
+            npc: Arc::new(job_input.npc.clone()),
             player: player.clone(),
-            at: said.turn.committed_at,
+            at: job_input.turn.committed_at,
         })
     }
 

@@ -87,9 +87,9 @@ pub(crate) fn new_jobs(
 pub(crate) async fn cast_members(
     services: &Services,
     scope: &TenantScope,
-    said: &JobInput,
+    job_input: &JobInput,
 ) -> Result<Vec<SceneMember>, StoreError> {
-    let cast = load_cast(services, scope, said).await?;
+    let cast = load_cast(services, scope, job_input).await?;
     Ok(cast.into_iter().map(|(member, _)| member).collect())
 }
 
@@ -97,15 +97,15 @@ pub(crate) async fn cast_members(
 pub(crate) async fn load_cast(
     services: &Services,
     scope: &TenantScope,
-    said: &JobInput,
+    job_input: &JobInput,
 ) -> Result<Vec<(SceneMember, Option<Npc>)>, StoreError> {
-    let mut cast = Vec::with_capacity(said.dialogue.npcs.len());
-    for id in &said.dialogue.npcs {
-        let npc = if *id == said.npc.id {
-            Some(said.npc.clone())
+    let mut cast = Vec::with_capacity(job_input.dialogue.npcs.len());
+    for id in &job_input.dialogue.npcs {
+        let npc = if *id == job_input.npc.id {
+            Some(job_input.npc.clone())
         } else {
             let authored = &services.ledger.authored;
-            authored.load_npc(scope, &said.dialogue.world, id).await?
+            authored.load_npc(scope, &job_input.dialogue.world, id).await?
         };
         let nameless = || SceneMember {
             id: id.clone(),

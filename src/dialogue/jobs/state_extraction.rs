@@ -32,21 +32,21 @@ pub(super) async fn extract_state(
     services: &Services,
     scope: &TenantScope,
     job: &Job,
-    said: &JobInput,
+    job_input: &JobInput,
 ) -> Result<JobReport, JobError> {
-    let turn = &said.turn;
-    let npc = &said.npc;
-    let cast = cast_members(services, scope, said).await?;
+    let turn = &job_input.turn;
+    let npc = &job_input.npc;
+    let cast = cast_members(services, scope, job_input).await?;
     let others = cast.iter().filter(|member| member.id != npc.id);
     let others: Vec<String> = others.map(|member| escape_untrusted(&member.name)).collect();
     let values = context! {
         npc_name => npc.name.as_str(),
         others,
-        bounds => state_bounds(&said.world, npc.language),
+        bounds => state_bounds(&job_input.world, npc.language),
         reply => reply_value(&turn.reply_text, turn.status),
     };
     let prompt = services.prompts.render(npc.language, Template::State, values)?;
-    let rules = state_rules_of(&said.world.settings);
+    let rules = state_rules_of(&job_input.world.settings);
     let (mut answer, _): (serde_json::Map<String, serde_json::Value>, _) = ask_json(
         services,
         scope,
@@ -64,12 +64,12 @@ pub(super) async fn extract_state(
     };
     let state = services
         .memory_cache
-        .world_state(services, scope, &said.world.id)
+        .world_state(services, scope, &job_input.world.id)
         .await?;
     let by = StateBlockContext {
         dialogue: turn.dialogue,
         now: turn.started_at,
-        world: &said.world,
+        world: &job_input.world,
         npc,
         player: turn.player.as_ref(),
         cast: &cast,
@@ -90,7 +90,7 @@ pub(super) async fn extract_state(
     }
     let habits = &services.memory_cache.block_habits;
     habits.record_extraction(turn.id, !changes.is_empty());
-    let rows = new_state_changes(services, &said.world.id, turn, &changes);
+    let rows = new_state_changes(services, &job_input.world.id, turn, &changes);
     let state = &services.ledger.state;
     if !state
         .commit_changes(scope, &job.fence(), &rows, &tallied_usage())
@@ -98,7 +98,7 @@ pub(super) async fn extract_state(
     {
         return Ok(JobReport::default());
     }
-    let unlocking = UnlockTrigger::from_job(scope, said, &changes);
+    let unlocking = UnlockTrigger::from_job(scope, job_input, &changes);
     let unlocked = match unlocking {
         Some(unlocking) => scenarios::find_newly_unlocked(services, &unlocking).await,
         None => Vec::new(),

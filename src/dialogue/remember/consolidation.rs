@@ -203,11 +203,11 @@ pub(crate) async fn consolidate_facts(
     services: &Services,
     scope: &TenantScope,
     job: &Job,
-    said: &JobInput,
+    job_input: &JobInput,
 ) -> Result<JobReport, JobError> {
     let store = &services.ledger.consolidation;
     let now = services.clock.now();
-    let taught = store.list_facts_of_turn(scope, said.turn.id).await?;
+    let taught = store.list_facts_of_turn(scope, job_input.turn.id).await?;
     let premises = taught.into_iter().filter(|fact| is_premise(fact, now));
     let groups: BTreeMap<(String, Week), Audience> = premises
         .map(|fact| ((fact.audience.audience_key(), Week::of(fact.valid_at)), fact.audience))
@@ -217,7 +217,7 @@ pub(crate) async fn consolidate_facts(
             services,
             scope,
             job,
-            said,
+            said: job_input,
             budget: CurationBudget::load(services, scope).await?,
         };
         let mut failed = None;

@@ -66,18 +66,18 @@ struct ExtractionAnswer {
 pub(super) async fn extract_learned(
     services: &Services,
     scope: &TenantScope,
-    said: &JobInput,
+    job_input: &JobInput,
     injected: &InjectedMemory,
     kept: Option<&str>,
 ) -> Result<LearnedFacts, JobError> {
     let answer = if let Some(answer) = kept.and_then(|kept| serde_json::from_str(kept).ok()) {
         answer
     } else {
-        let mut answer = ask_extraction(services, scope, said, injected).await?;
+        let mut answer = ask_extraction(services, scope, job_input, injected).await?;
         answer.ended = parse_endings(&answer.ends, &injected.promises);
         answer
     };
-    let lines = SpokenLines::of_turn(said);
+    let lines = SpokenLines::of_turn(job_input);
     let mut statements: Vec<Statement> = Vec::new();
     for value in answer.facts.iter().take(MAX_FACTS) {
         let Some(mut statement) = lines.parse_statement(value) else {
@@ -96,15 +96,15 @@ pub(super) async fn extract_learned(
     let forget: Vec<String> = answer
         .forget
         .iter()
-        .filter(|_| said.turn.player.is_some())
+        .filter(|_| job_input.turn.player.is_some())
         .filter_map(|text| bounded_text(text.as_str(), MAX_CONTENT_CHARS))
         .take(MAX_FACTS)
         .collect();
-    let mut episode = match &said.turn.player {
+    let mut episode = match &job_input.turn.player {
         Some(_) => {
-            let (text, importance) = read_episode(services, said, &answer.episode)?;
-            let days = WorldDays::load(services, scope, &said.world).await?;
-            let dated = date_relative_days(&text, days.moment_at(said.turn.started_at));
+            let (text, importance) = read_episode(services, job_input, &answer.episode)?;
+            let days = WorldDays::load(services, scope, &job_input.world).await?;
+            let dated = date_relative_days(&text, days.moment_at(job_input.turn.started_at));
             Some((clip_line(&dated, MAX_EPISODE_CHARS), importance))
         }
         None => None,
@@ -125,11 +125,11 @@ pub(super) async fn extract_learned(
 async fn ask_extraction(
     services: &Services,
     scope: &TenantScope,
-    said: &JobInput,
+    job_input: &JobInput,
     injected: &InjectedMemory,
 ) -> Result<ExtractionAnswer, JobError> {
-    let prompt = render_prompt(services, scope, said, injected).await?;
-    let by_player = said.turn.player.is_some();
+    let prompt = render_prompt(services, scope, job_input, injected).await?;
+    let by_player = job_input.turn.player.is_some();
     // A long turn may need more tokens than the model may write. The finished entries are used.
     let salvage = |text: &str| {
         let facts = salvage_list(text, "facts");
@@ -181,25 +181,25 @@ fn parse_endings(ends: &[Value], promises: &[OpenPromise]) -> Vec<PromiseEnd> {
 async fn render_prompt(
     services: &Services,
     scope: &TenantScope,
-    said: &JobInput,
+    job_input: &JobInput,
     injected: &InjectedMemory,
 ) -> Result<String, JobError> {
-    let turn = &said.turn;
-    let npc = &said.npc;
-    let days = WorldDays::load(services, scope, &said.world).await?;
+    let turn = &job_input.turn;
+    let npc = &job_input.npc;
+    let days = WorldDays::load(services, scope, &job_input.world).await?;
     let (date, weekday) = days.day_of(npc.language, turn.started_at);
     let reply = escape_untrusted(&mark_if_interrupted(turn.reply_text.clone(), turn.status));
     let scene = Scene {
-        cast: cast_members(services, scope, said).await?,
+        cast: cast_members(services, scope, job_input).await?,
         ..Scene::default()
     };
-    let before: Vec<String> = said
+    let before: Vec<String> = job_input
         .before
         .iter()
         .flat_map(|turn| lines_of(turn, &scene, npc.language))
         .collect();
-    let words = TurnWords::of_turn(said);
-    let sentences = BlockSentences::of_turn(said);
+    let words = TurnWords::of_turn(job_input);
+    let sentences = BlockSentences::of_turn(job_input);
     let escape_all = |texts: &[&str]| texts.iter().map(|text| escape_untrusted(text)).collect::<Vec<_>>();
     let template = match turn.player {
         Some(_) => Template::Extraction,
@@ -208,7 +208,7 @@ async fn render_prompt(
     let values = context! {
         npc_name => npc.name.as_str(),
         line => escape_untrusted(&turn.player_text),
-        hears_others => said.dialogue.options.other_speakers(&turn.player_text).next().is_some(),
+        hears_others => job_input.dialogue.options.other_speakers(&turn.player_text).next().is_some(),
         listeners => scene.other_names(&npc.id),
         reply,
         events => escape_all(&sentences.events),
@@ -254,7 +254,7 @@ fn spoken_line(name: &str, text: &str) -> String {
 }
 
 /// Returns the model's episode, or a plain line if the model gave none.
-fn read_episode(services: &Services, said: &JobInput, value: &Value) -> Result<(String, Importance), JobError> {
+fn read_episode(services: &Services, job_input: &JobInput, value: &Value) -> Result<(String, Importance), JobError> {
     let text = value
         .as_str()
         .or_else(|| value.get("text")?.as_str())
@@ -262,8 +262,13 @@ fn read_episode(services: &Services, said: &JobInput, value: &Value) -> Result<(
     let visible: String = text.chars().filter(|c| !is_ignorable(*c)).collect();
     let text = clip_line(&visible, MAX_EPISODE_CHARS);
     if text.is_empty() {
-        let intent = said.trace.as_ref().map(|trace| trace.intent);
-        return Ok(plain_episode(services, &said.npc, &said.turn.player_text, intent)?);
+        let intent = job_input.trace.as_ref().map(|trace| trace.intent);
+        return Ok(plain_episode(
+            services,
+            &job_input.npc,
+            &job_input.turn.player_text,
+            intent,
+        )?);
     }
     let importance = value.get("importance").and_then(parse_number);
     Ok((text, importance.map_or(Importance::DEFAULT, Importance::from_clamped)))

@@ -66,10 +66,14 @@ impl InjectedMemory {
         self.private_locks.locks_of(&texts.collect::<Vec<_>>())
     }
     /// Records a subject under a single name. A relative of another player is not recorded.
-    pub(super) fn record_subject(&mut self, subject: &str, said: &JobInput) {
+    pub(super) fn record_subject(&mut self, subject: &str, job_input: &JobInput) {
         let owner = party::owner_id(subject);
-        let of_another = owner.is_some() && owner != said.turn.player.as_ref().map(PlayerId::as_str);
-        if self.subjects.len() == MAX_SUBJECTS || of_another || party::is_player(subject) || subject == said.npc.name {
+        let of_another = owner.is_some() && owner != job_input.turn.player.as_ref().map(PlayerId::as_str);
+        if self.subjects.len() == MAX_SUBJECTS
+            || of_another
+            || party::is_player(subject)
+            || subject == job_input.npc.name
+        {
             return;
         }
         let name = escape_untrusted(&party::plain_name(subject));

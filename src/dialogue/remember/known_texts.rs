@@ -30,14 +30,18 @@ pub(super) struct TurnWords {
 }
 
 impl TurnWords {
-    pub(super) fn of_turn(said: &JobInput) -> Self {
-        let before = said.before.iter();
+    pub(super) fn of_turn(job_input: &JobInput) -> Self {
+        let before = job_input.before.iter();
         let lines = before
             .flat_map(|turn| [&turn.player_text, &turn.reply_text])
-            .chain([&said.turn.player_text, &said.turn.reply_text])
+            .chain([&job_input.turn.player_text, &job_input.turn.reply_text])
             .map(String::as_str);
-        let sentences = BlockSentences::of_turn(said);
-        Self::of_lines(&said.npc.name, lines.chain(sentences.texts()), &said.turn.player_text)
+        let sentences = BlockSentences::of_turn(job_input);
+        Self::of_lines(
+            &job_input.npc.name,
+            lines.chain(sentences.texts()),
+            &job_input.turn.player_text,
+        )
     }
 
     fn of_lines<'l>(npc_name: &str, lines: impl IntoIterator<Item = &'l str>, player_line: &str) -> Self {

@@ -50,21 +50,21 @@ static PLAYER_WORDS: WordList = LazyLock::new(|| {
 pub(super) async fn split_shared(
     services: &Services,
     scope: &TenantScope,
-    said: &JobInput,
+    job_input: &JobInput,
     injected: &InjectedMemory,
     facts: Vec<FreshFact>,
 ) -> StoreResult<(Vec<FreshFact>, Vec<FreshFact>)> {
-    let is_own = |fresh: &FreshFact| injected.is_free && is_of_its_life(&fresh.statement, &said.npc.name);
-    let Some(player) = player_sharing_with(said) else {
+    let is_own = |fresh: &FreshFact| injected.is_free && is_of_its_life(&fresh.statement, &job_input.npc.name);
+    let Some(player) = player_sharing_with(job_input) else {
         return Ok((Vec::new(), facts));
     };
-    let is_comparable = said.turn.number <= MAX_TURNS_COMPARED && BlockSentences::of_turn(said).is_empty();
+    let is_comparable = job_input.turn.number <= MAX_TURNS_COMPARED && BlockSentences::of_turn(job_input).is_empty();
     if !is_comparable || !facts.iter().any(is_own) {
         return Ok((Vec::new(), facts));
     }
     let dialogues = &services.ledger.dialogues;
-    let dialogue = said.turn.dialogue;
-    let last = said.turn.number;
+    let dialogue = job_input.turn.dialogue;
+    let last = job_input.turn.number;
     let (turns, confided) = tokio::try_join!(
         dialogues.load_turns(scope, dialogue, 1, last),
         dialogues.load_confided(scope, dialogue, last)
@@ -80,7 +80,7 @@ pub(super) async fn split_shared(
         is_own(fresh)
             && !names_player(&fresh.statement, player)
             && spoken.is_subset(&scripts_of(&fresh.statement.content))
-            && !can_rest_on_confided(&fresh.statement, &said.npc.name, &confided)
+            && !can_rest_on_confided(&fresh.statement, &job_input.npc.name, &confided)
     }))
 }
 
@@ -101,12 +101,13 @@ pub(super) fn shared_extraction(own: &Extraction) -> Extraction {
 }
 
 /// Returns the player to whom the NPC's words about itself would be private, if the world shares these facts.
-fn player_sharing_with(said: &JobInput) -> Option<&PlayerId> {
-    let settings = &said.world.settings;
+fn player_sharing_with(job_input: &JobInput) -> Option<&PlayerId> {
+    let settings = &job_input.world.settings;
     let shares = settings.self_told.unwrap_or(SelfTold::Private) == SelfTold::Shared;
-    said.audience()
+    job_input
+        .audience()
         .private_to
-        .and(said.turn.player.as_ref())
+        .and(job_input.turn.player.as_ref())
         .filter(|_| shares)
 }
 

@@ -36,14 +36,18 @@ pub(super) struct SpokenLines<'a> {
 }
 
 impl<'a> SpokenLines<'a> {
-    pub(super) fn of_turn(said: &'a JobInput) -> Self {
+    pub(super) fn of_turn(job_input: &'a JobInput) -> Self {
         Self {
-            npc: &said.npc,
-            player: said.turn.player.as_ref(),
-            player_line: &said.turn.player_text,
-            reply: &said.turn.reply_text,
-            block_sentences: BlockSentences::of_turn(said).texts().collect(),
-            others: said.dialogue.options.other_speakers(&said.turn.player_text).collect(),
+            npc: &job_input.npc,
+            player: job_input.turn.player.as_ref(),
+            player_line: &job_input.turn.player_text,
+            reply: &job_input.turn.reply_text,
+            block_sentences: BlockSentences::of_turn(job_input).texts().collect(),
+            others: job_input
+                .dialogue
+                .options
+                .other_speakers(&job_input.turn.player_text)
+                .collect(),
         }
     }
 

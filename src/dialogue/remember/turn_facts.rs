@@ -49,23 +49,23 @@ pub(super) async fn reconcile_turn(
     services: &Services,
     scope: &TenantScope,
     job: &Job,
-    said: &JobInput,
+    job_input: &JobInput,
     injected: &InjectedMemory,
     learned: LearnedFacts,
 ) -> Result<Option<Vec<MemoryChange>>, JobError> {
-    let (for_all, own) = self_told::split_shared(services, scope, said, injected, learned.facts).await?;
+    let (for_all, own) = self_told::split_shared(services, scope, job_input, injected, learned.facts).await?;
     let extraction = Extraction {
-        turn: said.turn.id,
-        dialogue: said.turn.dialogue,
-        number: said.turn.number,
-        npc: said.turn.npc.clone(),
-        said_at: said.turn.committed_at,
-        player: said.turn.player.clone(),
+        turn: job_input.turn.id,
+        dialogue: job_input.turn.dialogue,
+        number: job_input.turn.number,
+        npc: job_input.turn.npc.clone(),
+        said_at: job_input.turn.committed_at,
+        player: job_input.turn.player.clone(),
         forget: learned.forget,
         ends: learned.ends,
         injected: injected.ids.clone(),
         quoted: injected.quoted.clone(),
-        audience: said.audience(),
+        audience: job_input.audience(),
         room: if for_all.is_empty() {
             JudgeBudgetShare::WHOLE
         } else {
@@ -77,12 +77,12 @@ pub(super) async fn reconcile_turn(
         // A turn without new facts ends no fact, so a plan is unnecessary.
         let episode = learned
             .episode
-            .and_then(|fresh| new_episode(services, said, injected, fresh));
-        let result = empty_reconciliation(said.world.id.clone(), writing, extraction, episode);
+            .and_then(|fresh| new_episode(services, job_input, injected, fresh));
+        let result = empty_reconciliation(job_input.world.id.clone(), writing, extraction, episode);
         return match services.ledger.facts.commit_reconciliation(scope, &result).await? {
             ReconcileOutcome::Committed | ReconcileOutcome::Fenced => Ok(None),
             ReconcileOutcome::MemoryMoved => {
-                Err(StoreError::Corrupt(format!("the end of {} depends on a memory", said.turn.id)).into())
+                Err(StoreError::Corrupt(format!("the end of {} depends on a memory", job_input.turn.id)).into())
             }
         };
     }
@@ -90,14 +90,14 @@ pub(super) async fn reconcile_turn(
         memory: AudienceMemory {
             services,
             scope,
-            world: said.world.id.clone(),
-            npcs: said.learner_npcs(),
+            world: job_input.world.id.clone(),
+            npcs: job_input.learner_npcs(),
             audience: extraction.audience.clone(),
         },
         addition: Some(TurnAddition {
             facts: fresh
                 .iter()
-                .map(|fresh| new_fact(said, &extraction.audience, injected, fresh))
+                .map(|fresh| new_fact(job_input, &extraction.audience, injected, fresh))
                 .collect(),
             fresh,
             extraction,
@@ -107,12 +107,12 @@ pub(super) async fn reconcile_turn(
     let beside = (!for_all.is_empty()).then(|| self_told::shared_extraction(&extraction));
     let episode = learned
         .episode
-        .and_then(|fresh| new_episode(services, said, injected, fresh));
+        .and_then(|fresh| new_episode(services, job_input, injected, fresh));
     let mut parts = vec![part(own, extraction, episode)];
     parts.extend(beside.map(|extraction| part(for_all, extraction, None)));
-    let mut judge = Judge::new(services, scope, said.npc.language, MAX_CALLS_PER_TURN);
+    let mut judge = Judge::new(services, scope, job_input.npc.language, MAX_CALLS_PER_TURN);
     let answer = job.answer.is_none().then_some(learned.answer.as_str());
-    let written = write_updates(&parts, said.turn.committed_at, &writing, answer, &mut judge).await?;
+    let written = write_updates(&parts, job_input.turn.committed_at, &writing, answer, &mut judge).await?;
     let outcomes = parts.iter().zip(written.into_iter().flatten());
     let added = outcomes.filter_map(|(part, outcome)| Some((part.addition.as_ref()?, outcome)));
     let changes = added.flat_map(|(addition, (known, settled))| memory_changes(&known, &settled, addition));
@@ -150,17 +150,17 @@ fn empty_reconciliation(
 /// Returns the episode of a turn with a player.
 fn new_episode(
     services: &Services,
-    said: &JobInput,
+    job_input: &JobInput,
     injected: &InjectedMemory,
     fresh: FreshEpisode,
 ) -> Option<EmbeddedEpisode> {
-    let turn = &said.turn;
-    let trace = said.trace.as_ref();
+    let turn = &job_input.turn;
+    let trace = job_input.trace.as_ref();
     let episode = Episode {
         turn: turn.id,
         dialogue: turn.dialogue,
         number: turn.number,
-        world: said.world.id.clone(),
+        world: job_input.world.id.clone(),
         npc: turn.npc.clone(),
         player: turn.player.clone()?,
         place: trace.and_then(|trace| trace.place.clone()),
@@ -185,24 +185,29 @@ fn new_episode(
 }
 
 /// Returns the end of retention of a new fact, by its kind. Pinned facts, among them limits of safety, do not expire.
-fn expiry_of(said: &JobInput, statement: &Statement) -> Option<DateTime<Utc>> {
-    let retention = said.world.settings.retention.as_ref().filter(|_| !statement.pinned)?;
+fn expiry_of(job_input: &JobInput, statement: &Statement) -> Option<DateTime<Utc>> {
+    let retention = job_input
+        .world
+        .settings
+        .retention
+        .as_ref()
+        .filter(|_| !statement.pinned)?;
     let days = retention.days_of(statement.kind)?;
-    said.turn.committed_at.checked_add_days(Days::new(days.into()))
+    job_input.turn.committed_at.checked_add_days(Days::new(days.into()))
 }
 
-fn new_fact(said: &JobInput, audience: &Audience, injected: &InjectedMemory, fresh: &FreshFact) -> NewFact {
+fn new_fact(job_input: &JobInput, audience: &Audience, injected: &InjectedMemory, fresh: &FreshFact) -> NewFact {
     NewFact {
         id: fresh.id,
-        world: said.world.id.clone(),
+        world: job_input.world.id.clone(),
         audience: audience.clone(),
-        locks: locks_of(said, &fresh.statement, injected),
+        locks: locks_of(job_input, &fresh.statement, injected),
         statement: fresh.statement.clone(),
         // The time of the line, not the time of the job.
-        valid_at: said.turn.committed_at,
-        expires_at: expiry_of(said, &fresh.statement),
-        cause: Cause::Turn(said.turn.id),
-        source: Some((said.turn.dialogue, said.turn.number)),
+        valid_at: job_input.turn.committed_at,
+        expires_at: expiry_of(job_input, &fresh.statement),
+        cause: Cause::Turn(job_input.turn.id),
+        source: Some((job_input.turn.dialogue, job_input.turn.number)),
         derived_from: Vec::new(),
         pii: fresh.pii.clone(),
         authored: false,

@@ -30,8 +30,8 @@ pub async fn make_dry_run(
         return Ok(None);
     };
     let now = services.clock.now();
-    let turn_version = (turn.id, turn.text_version);
-    let job = unqueued_job(&services.ids, JobKind::Curate, dialogue.id, turn_version, now);
+    let ids = &services.ids;
+    let job = unqueued_job(ids, JobKind::Curate, dialogue.id, turn.id, turn.text_version, now);
     let Some((job_input, owner)) = load_input(&services.ledger, scope, &job).await? else {
         return Ok(None);
     };

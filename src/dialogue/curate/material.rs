@@ -109,6 +109,7 @@ pub(super) async fn load_material(
         let sentences = world.sentences_of_turn(turn, &withdrawn.texts, &forgotten_turns);
         context! { happened => sentences, ..turn_values(job_input, cast, &days, turn) }
     });
+    let turns: Vec<Value> = turns.collect();
     let values = context! {
         canon => world.compared.authored,
         learned => world.compared.learned,
@@ -121,7 +122,7 @@ pub(super) async fn load_material(
         earlier_turns => carried.turn_values(job_input, cast, &days),
         forgotten => withdrawn.requests.iter().map(|words| escape_untrusted(words)).collect::<Vec<_>>(),
         calendar => days.calendar_text(),
-        turns => turns.collect::<Vec<Value>>(),
+        turns,
         ..scene_values(job_input, cast)
     };
     let participants = Participants {

@@ -25,16 +25,16 @@ pub(crate) async fn load_input(
     scope: &TenantScope,
     job: &Job,
 ) -> Result<Option<(JobInput, UsageOwner)>, StoreError> {
-    let Some(mut said) = ledger.jobs.load_job_input(scope, job).await? else {
+    let Some(mut job_input) = ledger.jobs.load_job_input(scope, job).await? else {
         return Ok(None);
     };
-    let session = said.dialogue.options.settings.as_deref();
-    said.world = said.world.for_npc(&said.npc).for_session(session);
+    let session = job_input.dialogue.options.settings.as_deref();
+    job_input.world = job_input.world.for_npc(&job_input.npc).for_session(session);
     let owner = UsageOwner {
-        world: said.world.id.clone(),
-        npc: said.npc.id.clone(),
+        world: job_input.world.id.clone(),
+        npc: job_input.npc.id.clone(),
     };
-    Ok(Some((said, owner)))
+    Ok(Some((job_input, owner)))
 }
 
 /// Returns a job of a turn that is in no table: the turn's input is read for it, and it is never finished.
@@ -42,7 +42,8 @@ pub(crate) fn unqueued_job(
     ids: &IdSource,
     kind: JobKind,
     dialogue: DialogueId,
-    (turn, text_version): (TurnId, u32),
+    turn: TurnId,
+    text_version: u32,
     now: DateTime<Utc>,
 ) -> Job {
     Job {

@@ -513,8 +513,8 @@ impl Reader<'_> {
         let removed = self.read_removed_statements().await?;
         let removals = PreparedRemovals::new(&removed);
         let meeting = self.read_meeting(reasons).await?;
-        let history: (&Dialogue, &[BufferedTurn]) = (&input.dialogue, &input.history);
-        let redacted = redaction::redact_texts(&removals, history, &input.summaries, meeting.as_ref());
+        let dialogue = &input.dialogue;
+        let redacted = redaction::redact_texts(&removals, dialogue, &input.history, &input.summaries, meeting.as_ref());
         let episodes = self.read_episodes(input, &removals, reasons).await?;
         let actions = self.read_actions(input, &state, reasons).await?;
         let lines = world_lines(&services.prompts, &state, &Onlooker::of_turn(input));

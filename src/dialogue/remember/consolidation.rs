@@ -63,7 +63,8 @@ struct Answer {
 /// A conclusion in an answer.
 #[derive(Deserialize)]
 struct ConclusionAnswer {
-    of: Vec<usize>,
+    #[serde(rename = "of")]
+    premises: Vec<usize>,
     #[serde(default)]
     predicate: String,
     #[serde(default)]
@@ -78,14 +79,14 @@ struct ConclusionAnswer {
 pub async fn queue_due_consolidations(services: &Services, scope: &TenantScope) -> StoreResult<u32> {
     let every = services.settings.curation.consolidate_every_d;
     let now = services.clock.now();
-    let Some(before) = now.checked_sub_days(Days::new(every.into())).filter(|_| every > 0) else {
+    let Some(scan_before) = now.checked_sub_days(Days::new(every.into())).filter(|_| every > 0) else {
         return Ok(0);
     };
     let store = &services.ledger.consolidation;
     let mut queued = 0;
-    for world in store.list_worlds_to_scan(scope, before, WORLDS_PER_LOOK).await? {
+    for world in store.list_worlds_to_scan(scope, scan_before, WORLDS_PER_LOOK).await? {
         match queue_consolidations(services, scope, &world).await {
-            Ok(more) => queued += more,
+            Ok(count) => queued += count,
             Err(error) => tracing::warn!(%world, %error, "the facts of a world could not be looked through"),
         }
     }
@@ -217,7 +218,7 @@ pub(crate) async fn consolidate_facts(
             services,
             scope,
             job,
-            said: job_input,
+            job_input,
             budget: CurationBudget::load(services, scope).await?,
         };
         let mut failed = None;
@@ -237,7 +238,7 @@ struct Consolidation<'a> {
     services: &'a Services,
     scope: &'a TenantScope,
     job: &'a Job,
-    said: &'a JobInput,
+    job_input: &'a JobInput,
     budget: CurationBudget,
 }
 
@@ -245,11 +246,11 @@ impl Consolidation<'_> {
     async fn consolidate_week(&self, audience: &Audience, week: Week) -> Result<(), JobError> {
         let store = &self.services.ledger.consolidation;
         let facts = store
-            .list_facts_of_week(self.scope, &self.said.world.id, audience, week)
+            .list_facts_of_week(self.scope, &self.job_input.world.id, audience, week)
             .await?;
         let mut groups = FactGroup::from_facts(facts, self.services.clock.now());
         // The others have jobs of their own.
-        let of_turn = |fact: &Fact| fact.cause == Cause::Turn(self.said.turn.id);
+        let of_turn = |fact: &Fact| fact.cause == Cause::Turn(self.job_input.turn.id);
         groups.retain(|group| group.facts.iter().any(of_turn));
         let mut failed = None;
         for group in groups {
@@ -264,11 +265,11 @@ impl Consolidation<'_> {
     async fn consolidate_group(&self, group: FactGroup) -> Result<(), JobError> {
         let services = self.services;
         let scope = self.scope;
-        let world = &self.said.world.id;
+        let world = &self.job_input.world.id;
         let store = &services.ledger.consolidation;
         let material = group.material_hash();
-        let known = store.load_material(scope, world, &GroupKey::from(&group)).await?;
-        if known.as_ref() == Some(&material) {
+        let stored_material = store.load_material(scope, world, &GroupKey::from(&group)).await?;
+        if stored_material.as_ref() == Some(&material) {
             return Ok(());
         }
         let concluded = self.ask_model(&group).await?;
@@ -301,13 +302,13 @@ impl Consolidation<'_> {
         let mut used = BTreeSet::new();
         let mut concluded = Vec::new();
         for value in answer.conclusions.into_iter().take(MAX_CONCLUSIONS) {
-            let Some((premises, said)) = parse_conclusion(value) else {
+            let Some((premises, sentence)) = parse_conclusion(value) else {
                 continue;
             };
             if !premises.is_disjoint(&used) {
                 continue;
             }
-            if let Some(statement) = group.conclude(&premises, said) {
+            if let Some(statement) = group.conclude(&premises, sentence) {
                 used.extend(&premises);
                 concluded.push((premises, statement));
             }
@@ -317,9 +318,9 @@ impl Consolidation<'_> {
 
     async fn render_prompt(&self, group: &FactGroup) -> Result<String, JobError> {
         let services = self.services;
-        let said = self.said;
-        let language = said.npc.language;
-        let days = WorldDays::load(services, self.scope, &said.world).await?;
+        let job_input = self.job_input;
+        let language = job_input.npc.language;
+        let days = WorldDays::load(services, self.scope, &job_input.world).await?;
         let facts = group.facts.iter().map(|fact| {
             let (date, _) = days.day_of(language, fact.valid_at);
             context! {
@@ -349,24 +350,24 @@ impl Consolidation<'_> {
         }
         let vectors = self.services.embed_passages(self.scope, &texts).await?;
         if vectors.len() != texts.len() {
-            let wrong = format!("{} vectors came back for {} texts", vectors.len(), texts.len());
-            return Err(LlmError::Broken(wrong).into());
+            let message = format!("{} vectors came back for {} texts", vectors.len(), texts.len());
+            return Err(LlmError::Broken(message).into());
         }
         let facts = concluded
             .into_iter()
             .zip(vectors)
             .filter_map(|((premises, statement), embedding)| {
-                let premises: Vec<&Fact> = premises.into_iter().map(|at| &group.facts[at]).collect();
+                let premises: Vec<&Fact> = premises.into_iter().map(|index| &group.facts[index]).collect();
                 Some(NewFact {
                     id: self.services.ids.next_id(),
-                    world: self.said.world.id.clone(),
+                    world: self.job_input.world.id.clone(),
                     audience: group.audience.clone(),
                     // Facts with locks are no premises.
                     locks: DisclosureLocks::default(),
                     // As all times of memory: when it was said, not when it was written.
                     valid_at: premises.iter().map(|premise| premise.valid_at).max()?,
                     // A conclusion keeps nothing beyond the retention of what the model has read.
-                    expires_at: group.facts.iter().filter_map(|read| read.expires_at).min(),
+                    expires_at: group.facts.iter().filter_map(|fact| fact.expires_at).min(),
                     cause: Cause::Job(self.job.id),
                     source: None,
                     derived_from: premises.iter().map(|premise| premise.id).collect(),

@@ -27,40 +27,40 @@ const MAX_CALLS_PER_MARK: usize = 32;
 /// Reconciles memories after a rewind has unsaid or restored some of their facts. Returns the number of reconciled
 /// memories; more may remain. A failed memory stays marked, backs off, and delays no other memory.
 pub async fn reconcile_dirty_memories(services: &Services, scope: &TenantScope) -> Result<usize, JobError> {
-    let mut passed = HashSet::new();
-    let mut settled = 0;
-    let mut failed = 0;
-    while settled < MARKS_PER_RUN && failed < MAX_FAILURES_PER_RUN {
+    let mut skipped = HashSet::new();
+    let mut reconciled = 0;
+    let mut failures = 0;
+    while reconciled < MARKS_PER_RUN && failures < MAX_FAILURES_PER_RUN {
         // Skipped marks are read again, so each read reaches past them.
-        let limit = u32::try_from(MARKS_PER_RUN + 2 * passed.len()).unwrap_or(u32::MAX);
+        let limit = u32::try_from(MARKS_PER_RUN + 2 * skipped.len()).unwrap_or(u32::MAX);
         let marks = services.ledger.rewinds.list_dirty_memories(scope, limit).await?;
         let marks = marks.into_iter().map(|mark| (MarkKey::for_mark(scope, &mark), mark));
-        let marks: Vec<(MarkKey, DirtyMemory)> = marks.filter(|(key, _)| !passed.contains(key)).collect();
+        let marks: Vec<(MarkKey, DirtyMemory)> = marks.filter(|(key, _)| !skipped.contains(key)).collect();
         if marks.is_empty() {
             break;
         }
         for (key, mark) in marks {
-            if settled == MARKS_PER_RUN || failed == MAX_FAILURES_PER_RUN {
+            if reconciled == MARKS_PER_RUN || failures == MAX_FAILURES_PER_RUN {
                 break;
             }
             if services.reconcile_backoff.is_backing_off(&key, services.clock.now()) {
-                passed.insert(key);
+                skipped.insert(key);
                 continue;
             }
             failpoint!("settle.marked");
             if try_reconcile_mark(services, scope, &mark, &key).await {
-                settled += 1;
+                reconciled += 1;
             } else {
-                passed.insert(key);
-                failed += 1;
+                skipped.insert(key);
+                failures += 1;
             }
             failpoint!("settle.durable");
         }
     }
-    if settled + failed > 0 {
+    if reconciled + failures > 0 {
         relay_or_log(services).await;
     }
-    Ok(settled)
+    Ok(reconciled)
 }
 
 /// Tries to reconcile a memory, and records a failure or a partial result.
@@ -113,11 +113,11 @@ async fn reconcile_mark(
         npcs: npcs.into_iter().collect(),
     };
     let mut judge = Judge::new(services, scope, language, MAX_CALLS_PER_MARK).with_patience(patient);
-    let writing = ReconcileTrigger::DirtyMemory {
+    let trigger = ReconcileTrigger::DirtyMemory {
         mark: mark.clone(),
         whole: true,
     };
     // The future is large, and belongs to every request that writes.
-    Box::pin(memory.reconcile_since(mark.since, &writing, &mut judge)).await?;
+    Box::pin(memory.reconcile_since(mark.since, &trigger, &mut judge)).await?;
     Ok(judge.away_reason().cloned())
 }

@@ -54,8 +54,8 @@ struct ExtractionAnswer {
     #[serde(default, skip_serializing)]
     ends: Vec<Value>,
     /// The same promises by fact, for a later attempt with this answer. Numbers are valid for one prompt only.
-    #[serde(default)]
-    ended: Vec<PromiseEnd>,
+    #[serde(default, rename = "ended")]
+    promise_ends: Vec<PromiseEnd>,
     /// What happened in the turn: `text` and `importance`.
     #[serde(default)]
     episode: Value,
@@ -68,13 +68,13 @@ pub(super) async fn extract_learned(
     scope: &TenantScope,
     job_input: &JobInput,
     injected: &InjectedMemory,
-    kept: Option<&str>,
+    stored_answer: Option<&str>,
 ) -> Result<LearnedFacts, JobError> {
-    let answer = if let Some(answer) = kept.and_then(|kept| serde_json::from_str(kept).ok()) {
+    let answer = if let Some(answer) = stored_answer.and_then(|text| serde_json::from_str(text).ok()) {
         answer
     } else {
         let mut answer = ask_extraction(services, scope, job_input, injected).await?;
-        answer.ended = parse_endings(&answer.ends, &injected.promises);
+        answer.promise_ends = parse_endings(&answer.ends, &injected.promises);
         answer
     };
     let lines = SpokenLines::of_turn(job_input);
@@ -116,7 +116,7 @@ pub(super) async fn extract_learned(
     Ok(LearnedFacts {
         facts,
         forget,
-        ends: answer.ended.clone(),
+        ends: answer.promise_ends.clone(),
         episode,
         answer: serde_json::json!(answer).to_string(),
     })
@@ -139,7 +139,7 @@ async fn ask_extraction(
             facts,
             forget,
             ends,
-            ended: Vec::new(),
+            promise_ends: Vec::new(),
             episode: Value::Null,
         })
     };
@@ -157,24 +157,24 @@ async fn ask_extraction(
 
 /// Returns the promises that the model ends, without repetition. Numbers outside the prompt are left out.
 fn parse_endings(ends: &[Value], promises: &[OpenPromise]) -> Vec<PromiseEnd> {
-    let mut ended: Vec<PromiseEnd> = Vec::new();
+    let mut promise_ends: Vec<PromiseEnd> = Vec::new();
     for value in ends {
-        let shown = value.get("number").and_then(parse_number).and_then(|number| {
+        let promise = value.get("number").and_then(parse_number).and_then(|number| {
             let mut numbers = (1..=promises.len()).zip(promises);
             numbers.find_map(|(nth, promise)| (nth.to_string() == number.to_string()).then_some(promise.fact))
         });
-        let how = value
+        let reason = value
             .get("how")
             .and_then(Value::as_str)
-            .and_then(|how| InvalidReason::parse(&how.trim().to_lowercase()))
-            .filter(|how| InvalidReason::ENDS_OF_PROMISES.contains(how));
-        if let (Some(fact), Some(how)) = (shown, how)
-            && ended.iter().all(|other| other.fact != fact)
+            .and_then(|reason| InvalidReason::parse(&reason.trim().to_lowercase()))
+            .filter(|reason| InvalidReason::ENDS_OF_PROMISES.contains(reason));
+        if let (Some(fact), Some(reason)) = (promise, reason)
+            && promise_ends.iter().all(|other| other.fact != fact)
         {
-            ended.push(PromiseEnd { fact, how });
+            promise_ends.push(PromiseEnd { fact, how: reason });
         }
     }
-    ended
+    promise_ends
 }
 
 /// Renders the prompt for the small model: lines of a player and an NPC, or of an NPC to other NPCs.
@@ -193,7 +193,7 @@ async fn render_prompt(
         cast: cast_members(services, scope, job_input).await?,
         ..Scene::default()
     };
-    let before: Vec<String> = job_input
+    let earlier_lines: Vec<String> = job_input
         .before
         .iter()
         .flat_map(|turn| lines_of(turn, &scene, npc.language))
@@ -215,9 +215,9 @@ async fn render_prompt(
         notes => escape_all(&sentences.notes),
         known => injected.known_for(&words),
         world => injected.world_for(&words),
-        open => injected.open_promises(&date, |at| days.day_of(npc.language, at).0),
+        open => injected.open_promises(&date, |moment| days.day_of(npc.language, moment).0),
         subjects => &injected.subjects,
-        before,
+        before => earlier_lines,
         date,
         weekday,
         calendar => days.calendar_text(),
@@ -229,12 +229,12 @@ impl InjectedMemory {
     /// Returns the open promises as the prompt shows them on a date, such as `2026-11-25`. `date_of` gives such a date
     /// of a moment.
     fn open_promises(&self, date: &str, date_of: impl Fn(DateTime<Utc>) -> String) -> Vec<minijinja::Value> {
-        let shown = |promise: &OpenPromise| {
+        let to_value = |promise: &OpenPromise| {
             let made_on = promise.made_at.map(&date_of);
             let overdue = made_on.is_some_and(|made_on| agreement::is_overdue(&promise.text, &made_on, date));
             context! { text => promise.text.as_str(), overdue }
         };
-        self.promises.iter().map(shown).collect()
+        self.promises.iter().map(to_value).collect()
     }
 }
 
@@ -277,7 +277,7 @@ fn read_episode(services: &Services, job_input: &JobInput, value: &Value) -> Res
 /// Returns the schema of an answer. Only a player's turn can have requests to forget.
 fn facts_schema(by_player: bool) -> JsonSchema {
     let text = |max: usize| serde_json::json!({ "type": "string", "maxLength": max });
-    let texts = |most: usize, max: usize| serde_json::json!({ "type": "array", "maxItems": most, "items": text(max) });
+    let texts = |max_items: usize, max: usize| serde_json::json!({ "type": "array", "maxItems": max_items, "items": text(max) });
     let fact = JsonSchema::object(serde_json::json!({
         "subject": text(MAX_PART_CHARS), "predicate": text(MAX_PART_CHARS), "object": text(MAX_PART_CHARS),
         "content": text(MAX_CONTENT_CHARS), "keywords": texts(MAX_KEYWORDS, MAX_KEYWORD_CHARS),

@@ -36,7 +36,7 @@ pub(super) struct InjectedMemory {
     /// The NPC's past, as the prompt had it.
     pub(super) past: Vec<String>,
     /// The check for players' statements about themselves that retell locked content. `None`: no retelling is possible.
-    pub(super) told: Option<RetellingCheck>,
+    pub(super) retelling_check: Option<RetellingCheck>,
     /// The aliases of all persons, read if a prompt had locked content.
     pub(super) names: NameAliases,
     /// The open promises and goals among `ids`, in the order in which models see them.

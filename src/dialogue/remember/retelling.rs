@@ -40,13 +40,13 @@ pub(super) async fn build_retelling_check(
     let mut names: Vec<String> = required.into_iter().map(|required| required.npc_name).collect();
     names.push(job_input.npc.name.clone());
     // The subject already distinguishes names of a player's relatives and belongings.
-    let others: Vec<String> = names
+    let other_names: Vec<String> = names
         .iter()
         .flat_map(|name| injected.names.other_names(name))
         .filter(|name| party::owner_id(name).is_none() && !party::is_player(name))
         .map(str::to_owned)
         .collect();
-    names.extend(others);
+    names.extend(other_names);
     let mut words = Some(npc_introduced_words(job_input));
     for (npc, id) in &locked {
         let scenario = scenarios.load_scenario(scope, world, npc, id).await?;
@@ -81,11 +81,11 @@ pub(super) async fn build_retelling_check(
 /// Returns the words that the NPC said before the player, in this turn and in the turns shortly before.
 fn npc_introduced_words(job_input: &JobInput) -> PrivateTerms {
     let mut introduced = PrivateTerms::default();
-    let mut own = BTreeSet::new();
-    let now = BufferedTurn::from(&job_input.turn);
-    for turn in job_input.before.iter().chain([&now]) {
-        own.extend(informative_terms(&turn.player_text));
-        introduced.add_text_except(&turn.reply_text, &own);
+    let mut player_terms = BTreeSet::new();
+    let this_turn = BufferedTurn::from(&job_input.turn);
+    for turn in job_input.before.iter().chain([&this_turn]) {
+        player_terms.extend(informative_terms(&turn.player_text));
+        introduced.add_text_except(&turn.reply_text, &player_terms);
     }
     introduced
 }

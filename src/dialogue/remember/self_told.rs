@@ -74,29 +74,29 @@ pub(super) async fn split_shared(
         return Ok((Vec::new(), facts));
     };
     let lines = || turns.iter().map(|turn| turn.player_text.as_str());
-    let spoken: BTreeSet<u32> = lines().flat_map(scripts_of).collect();
+    let player_scripts: BTreeSet<u32> = lines().flat_map(scripts_of).collect();
     let confided = confided.with_lines(lines());
     Ok(facts.into_iter().partition(|fresh| {
         is_own(fresh)
             && !names_player(&fresh.statement, player)
-            && spoken.is_subset(&scripts_of(&fresh.statement.content))
+            && player_scripts.is_subset(&scripts_of(&fresh.statement.content))
             && !can_rest_on_confided(&fresh.statement, &job_input.npc.name, &confided)
     }))
 }
 
 /// Returns the turn's extraction for the memory of all players: facts alone, new or repeated. The rest is stored with
 /// `own`, the player's extraction.
-pub(super) fn shared_extraction(own: &Extraction) -> Extraction {
+pub(super) fn shared_extraction(private_extraction: &Extraction) -> Extraction {
     Extraction {
         audience: Audience {
             private_to: None,
-            ..own.audience.clone()
+            ..private_extraction.audience.clone()
         },
         forget: Vec::new(),
         ends: Vec::new(),
         quoted: Vec::new(),
         room: JudgeBudgetShare::LESSER,
-        ..own.clone()
+        ..private_extraction.clone()
     }
 }
 
@@ -114,9 +114,9 @@ fn player_sharing_with(job_input: &JobInput) -> Option<&PlayerId> {
 /// True if the named NPC speaks about its own life.
 fn is_of_its_life(statement: &Statement, npc: &str) -> bool {
     let key = party::subject_key(&statement.subject);
-    let own = party::subject_key(npc);
+    let npc_key = party::subject_key(npc);
     let is_own = key
-        .strip_prefix(&own)
+        .strip_prefix(&npc_key)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
     let lasts = matches!(
         statement.kind,
@@ -179,9 +179,9 @@ fn script_of(c: char) -> u32 {
 /// True if the statement may rest on private content. The NPC's own name does not count.
 fn can_rest_on_confided(statement: &Statement, npc: &str, confided: &PrivateTerms) -> bool {
     let name = keywords::informative_terms(npc);
-    let others: Vec<&str> = statement_texts(statement).collect();
-    let said = format!("{} {}", statement.content, statement.object);
-    confided.may_underlie(&said, &others, &name)
+    let other_texts: Vec<&str> = statement_texts(statement).collect();
+    let statement_text = format!("{} {}", statement.content, statement.object);
+    confided.may_underlie(&statement_text, &other_texts, &name)
 }
 
 #[cfg(test)]

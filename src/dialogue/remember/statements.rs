@@ -32,7 +32,7 @@ pub(super) struct SpokenLines<'a> {
     /// The events and notes that the NPC reported beside its reply.
     block_sentences: Vec<&'a str>,
     /// The names of others whose words the line has: in groups of chat programs, the NPC hears the other members too.
-    others: Vec<&'a str>,
+    other_speakers: Vec<&'a str>,
 }
 
 impl<'a> SpokenLines<'a> {
@@ -43,7 +43,7 @@ impl<'a> SpokenLines<'a> {
             player_line: &job_input.turn.player_text,
             reply: &job_input.turn.reply_text,
             block_sentences: BlockSentences::of_turn(job_input).texts().collect(),
-            others: job_input
+            other_speakers: job_input
                 .dialogue
                 .options
                 .other_speakers(&job_input.turn.player_text)
@@ -57,10 +57,10 @@ impl<'a> SpokenLines<'a> {
         let npc = self.npc;
         let player = self.player;
         let text = |key: &str, max| bounded_text(value.get(key).and_then(Value::as_str), max);
-        let who = |name: String| match name.to_lowercase() {
-            other if other == npc.id.as_str() || other == npc.name.to_lowercase() => npc.name.clone(),
+        let bind_name = |name: String| match name.to_lowercase() {
+            lower_case if lower_case == npc.id.as_str() || lower_case == npc.name.to_lowercase() => npc.name.clone(),
             // The prompt's name for the NPC, which is the same for all NPCs.
-            other if ["character", "the character", "인물"].contains(&other.as_str()) => npc.name.clone(),
+            lower_case if ["character", "the character", "인물"].contains(&lower_case.as_str()) => npc.name.clone(),
             _ => party::bind_to_player(&name, player),
         };
         let content = text("content", MAX_CONTENT_CHARS)?;
@@ -75,13 +75,13 @@ impl<'a> SpokenLines<'a> {
                 .collect(),
             _ => Vec::new(),
         };
-        let named_speaker = text("speaker", MAX_PART_CHARS).map(who).unwrap_or_default();
+        let named_speaker = text("speaker", MAX_PART_CHARS).map(bind_name).unwrap_or_default();
         let is_of_another = self.is_other_speaker(&named_speaker);
         if is_of_another && npc.persona != Persona::default() {
             return None;
         }
         let mut statement = Statement {
-            subject: who(text("subject", MAX_PART_CHARS)?),
+            subject: bind_name(text("subject", MAX_PART_CHARS)?),
             predicate: aliases::canonical_predicate(text("predicate", MAX_PART_CHARS)?),
             // "The player sings" has no object.
             object: text("object", MAX_PART_CHARS).unwrap_or_default(),
@@ -125,7 +125,7 @@ impl<'a> SpokenLines<'a> {
         let is_taken = name == self.npc.name || name == party::AUTHOR || party::is_player(name);
         !is_taken
             && self
-                .others
+                .other_speakers
                 .iter()
                 .any(|other| other.to_lowercase() == name.to_lowercase())
     }

@@ -114,7 +114,11 @@ impl RunningTurn {
 
     /// Returns the callers that requested a cut.
     pub fn cut_requesters(&self) -> Vec<Requester> {
-        self.cut.borrow().as_ref().map(|cut| cut.by.clone()).unwrap_or_default()
+        self.cut
+            .borrow()
+            .as_ref()
+            .map(|cut| cut.requesters.clone())
+            .unwrap_or_default()
     }
 
     /// Returns the keys of the cut requests.

@@ -141,13 +141,14 @@ async fn classify_intent(services: &Services, input: &TurnInput, known_scenarios
         .iter()
         .map(|turn| context! { player => escape_untrusted(&turn.player_text), npc => escape_untrusted(&turn.reply_text) })
         .collect();
-    let [is_told, ready] = [true, false].map(|is_told| {
+    let [told_titles, untold_titles] = [true, false].map(|is_told| {
         known_scenarios
             .recent_titles(is_told)
             .map(escape_untrusted)
             .collect::<Vec<_>>()
     });
-    let values = context! { turns, titles => told, ready, line => escape_untrusted(&input.line) };
+    let line = escape_untrusted(&input.line);
+    let values = context! { turns, titles => told_titles, ready => untold_titles, line };
     let prompt = match services.prompts.render(input.npc.language, Template::Intent, values) {
         Ok(prompt) => prompt,
         Err(error) => return ClassifiedIntent::assume_full_recall(error, None),

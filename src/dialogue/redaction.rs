@@ -327,7 +327,7 @@ mod tests {
         let removed = ["The player likes plums.", "The player was at the fair."];
         let mut removed = removed.map(|content| forgotten(content, &requests));
         let prepared = |removed: &[RemovedStatement]| -> Vec<usize> {
-            let removals = PreparedRemovals::new(removed).all;
+            let removals = PreparedRemovals::new(removed).prepared;
             removals.iter().map(|removal| removal.requests.len()).collect()
         };
         assert_eq!(prepared(&removed), [2, 0]);

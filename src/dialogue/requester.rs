@@ -21,8 +21,8 @@ pub struct Requester {
 impl Requester {
     /// Returns the audit row of the request.
     #[must_use]
-    pub fn audit_edit(&self, ids: &IdSource, at: DateTime<Utc>, dialogue: DialogueId) -> Edit {
-        Edit::made_by(&self.who, ids, at, self.action, dialogue)
+    pub fn audit_edit(&self, ids: &IdSource, moment: DateTime<Utc>, dialogue: DialogueId) -> Edit {
+        Edit::made_by(&self.who, ids, moment, self.action, dialogue)
     }
 }
 
@@ -59,15 +59,15 @@ impl LateRequesters {
     }
 
     fn has_key(&self, key: &String) -> bool {
-        self.keys().any(|known| known == key)
+        self.keys().any(|other| other == key)
     }
 
     /// Returns the rows that the ledger writes for the requesters.
     #[must_use]
-    pub fn acks(&self, ids: &IdSource, at: DateTime<Utc>, dialogue: DialogueId) -> RewindAcks {
-        let edit = |requester: &Requester| requester.audit_edit(ids, at, dialogue);
+    pub fn acks(&self, ids: &IdSource, moment: DateTime<Utc>, dialogue: DialogueId) -> RewindAcks {
+        let edit = |requester: &Requester| requester.audit_edit(ids, moment, dialogue);
         RewindAcks {
-            at,
+            at: moment,
             keys: self.keys().map(|key| (ids.next_id(), key.clone())).collect(),
             edits: self.unaudited.iter().map(edit).collect(),
         }
@@ -127,12 +127,12 @@ impl Requesters {
 
     /// Returns the audit rows of the requests, the author's row first.
     #[must_use]
-    pub fn audit_edits(&self, ids: &IdSource, at: DateTime<Utc>, dialogue: DialogueId) -> Vec<Edit> {
+    pub fn audit_edits(&self, ids: &IdSource, moment: DateTime<Utc>, dialogue: DialogueId) -> Vec<Edit> {
         let requesters = std::iter::once(&self.author)
             .chain(&self.late.unaudited)
             .chain(&self.others);
         requesters
-            .map(|requester| requester.audit_edit(ids, at, dialogue))
+            .map(|requester| requester.audit_edit(ids, moment, dialogue))
             .collect()
     }
 }

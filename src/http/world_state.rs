@@ -274,7 +274,7 @@ async fn turn_time(
 }
 
 fn cause_of(found: &CausedState, part: &StatePart) -> Option<CauseView> {
-    let ValueCause { cause, at } = found.causes.get(part)?;
+    let ValueCause { cause, changed_at: at } = found.causes.get(part)?;
     Some(CauseView::new(cause, *at))
 }
 

@@ -135,11 +135,11 @@ impl DialogueChanges {
     fn turn_of_status(&self, name: &str, unread: &UnreadTurns) -> Option<u32> {
         let cause = self.folded.causes.get(&StatePart::Status(name.to_owned()))?;
         Some(match unread.turns.first() {
-            Some(first) if cause.at < first.started_at => unread.from - 1,
+            Some(first) if cause.changed_at < first.started_at => unread.from - 1,
             _ => unread
                 .turns
                 .iter()
-                .find(|turn| turn.committed_at >= cause.at)
+                .find(|turn| turn.committed_at >= cause.changed_at)
                 .map_or(unread.from, |turn| turn.number),
         })
     }

@@ -384,7 +384,7 @@ impl Reader<'_> {
         }
         let past = self.trace.progress.map(|progress| NpcPast {
             progress,
-            asked: self.trace.intent == Intent::Scenario,
+            is_asked: self.trace.intent == Intent::Scenario,
             hits,
         });
         Ok((past, tells))

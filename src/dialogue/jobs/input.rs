@@ -66,7 +66,8 @@ pub(crate) fn new_jobs(
     services: &Services,
     turn: &Turn,
     created_at: DateTime<Utc>,
-    (leased_to, leased_until): (NodeId, DateTime<Utc>),
+    leased_to: NodeId,
+    leased_until: DateTime<Utc>,
     held_until: Option<DateTime<Utc>>,
     kinds: impl IntoIterator<Item = JobKind>,
 ) -> Vec<NewJob> {

@@ -51,7 +51,7 @@ pub(super) async fn extract_state(
         player: turn.player.as_ref(),
         cast: &cast,
         // The job does not read the memory.
-        named: &[],
+        player_names: &[],
         state: &state,
         // Only the reply itself asks for actions.
         actions: &[],

@@ -68,7 +68,7 @@ impl FoundLore {
             let is_open = traced.secrecy == Secrecy::Open;
             let now = is_open.then(|| state_now(input, state, &lore.entries[index]));
             Some(LoreHit {
-                at: index,
+                index,
                 secrecy: traced.secrecy,
                 trace: traced.clone(),
                 now: now.unwrap_or_default(),
@@ -110,7 +110,7 @@ impl FoundLore {
 impl LoreHit {
     pub(super) fn new(index: usize, entry: &LoreEntry, secrecy: Secrecy, score: LoreScore, source: LoreSource) -> Self {
         Self {
-            at: index,
+            index,
             secrecy,
             trace: LoreTrace {
                 entry: entry.id.clone(),
@@ -161,7 +161,7 @@ pub(super) fn state_now(input: &TurnInput, state: &WorldState, entry: &LoreEntry
                     .keys()
                     .any(|carried| normalise_text(carried) == item_key)
         });
-        has_it.map(|(name, _)| LoreNow::Item {
+        holders.map(|(name, _)| LoreNow::Item {
             item: item.clone(),
             holder: name.clone(),
         })

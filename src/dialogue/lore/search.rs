@@ -174,7 +174,7 @@ impl<'a> LoreSearch<'a> {
             secrecies: RefCell::default(),
             place: place.map(|place| normalise_text(place.trim())),
             near,
-            related: others.map(|name| normalise_text(name)).collect(),
+            related: other_parties.map(|name| normalise_text(name)).collect(),
         }
     }
 

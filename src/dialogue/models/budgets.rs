@@ -482,7 +482,7 @@ impl Budgets {
         let stored = ledger.usage.count_stored(scope, at_most).await?;
         let counted = StoredCount {
             stored,
-            at: self.clock.monotonic_now(),
+            counted_at: self.clock.monotonic_now(),
             touched: false,
         };
         self.update_accounts(scope.tenant(), |accounts| {

@@ -114,7 +114,7 @@ impl ShownScenarios {
         });
         let is_over_budget = |fate: &&CandidateFate| **fate == CandidateFate::OverBudget;
         Ok(Self {
-            is_there: past.asked || !items.is_empty(),
+            is_there: past.is_asked || !items.is_empty(),
             dropped: fates.iter().filter(is_over_budget).count(),
             items,
             fates,

@@ -389,7 +389,7 @@ fn named(name: &str) -> String {
 fn parse_conclusion(value: serde_json::Value) -> Option<(BTreeSet<usize>, ConcludedSentence)> {
     let answer: ConclusionAnswer = serde_json::from_value(value).ok()?;
     let premises: BTreeSet<usize> = answer
-        .of
+        .premises
         .iter()
         .map(|number| number.checked_sub(1))
         .collect::<Option<_>>()?;

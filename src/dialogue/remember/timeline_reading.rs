@@ -141,7 +141,8 @@ impl SimilarFactsSearch<'_> {
     ) -> StoreResult<()> {
         let nearby = self.memory.find_nearby(&mut self.index, queries, self.since).await?;
         self.fact_ids.extend(nearby);
-        for known in rows.known.iter().filter(|known| known.may_be_valid_again(self.since)) {
+        let since = self.since;
+        for known in rows.known.iter().filter(|known| known.may_be_valid_again(since)) {
             self.add_overlaps_of(known, new_facts).await?;
         }
         self.fact_ids.extend(self.overlaps.iter().map(|overlap| overlap.there));

@@ -33,7 +33,7 @@ pub struct SilenceReport {
     /// Summaries and curation passes that the look has queued.
     pub queued: usize,
     /// True if more dialogues may be due.
-    pub more: bool,
+    pub has_more: bool,
 }
 
 /// Returns the last mark that a look checks. Without summaries after a silence, only the ends of dialogues are looked for,
@@ -65,7 +65,7 @@ pub async fn queue_jobs_after_silence(
             continue;
         }
         // Marks that could not be settled are the same in the next look.
-        report.more = is_full;
+        report.has_more = is_full;
         if let SilenceOutcome::Queue { summary, pass } = outcome {
             report.queued += usize::from(summary.is_some()) + usize::from(pass.is_some());
         }

@@ -100,7 +100,7 @@ impl Reader<'_> {
         }
         standing.sort_by(|(importance, fact), (other_importance, other)| {
             let later = (Reverse(fact.valid_at), fact.id).cmp(&(Reverse(other.valid_at), other.id));
-            b.total_cmp(a).then(later)
+            other_importance.total_cmp(importance).then(later)
         });
         Ok((standing.into_iter().map(|(_, fact)| fact).collect(), hits))
     }

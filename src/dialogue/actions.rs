@@ -185,7 +185,7 @@ impl TurnActions {
             status: action.status(now),
         };
         Ok(Self {
-            lines: ActionLines::render(&services.prompts, language, &eligible, requests, (now, clock))?,
+            lines: ActionLines::render(&services.prompts, language, &eligible, requests, now, clock)?,
             eligible,
             requests: requests.iter().map(to_asked_action).collect(),
         })

@@ -34,12 +34,15 @@ pub(super) fn render_turns(
 ) -> Result<Vec<RenderedTurn>, TemplateError> {
     let language = material.npc.language;
     let npc = &material.npc.id;
-    let mut before = None;
+    let mut previous_at = None;
     material
         .history
         .iter()
         .map(|turn| {
-            let gap = (std::mem::replace(&mut before, turn.committed_at), turn.committed_at);
+            let gap = (
+                std::mem::replace(&mut previous_at, turn.committed_at),
+                turn.committed_at,
+            );
             let mut messages = Vec::with_capacity(2);
             // In a session, a player's message precedes every reply, even if the player only came up.
             if material.player.is_some() {
@@ -49,7 +52,9 @@ pub(super) fn render_turns(
                     templates.render_line(language, &turn.player_text, false)?
                 };
                 let line = match gap {
-                    (Some(before), Some(at)) => material.ages().mark_gap(templates, (before, Some(at)), line)?,
+                    (Some(previous_at), next_at @ Some(_)) => {
+                        material.ages().mark_gap(templates, previous_at, next_at, line)?
+                    }
                     _ => line,
                 };
                 messages.push(ChatMessage::new(ChatRole::User, &*line));
@@ -117,15 +122,16 @@ impl HistoryWindow {
     pub(super) fn fit_to_room(turns: Vec<RenderedTurn>, room: impl Fn(u32) -> u32) -> Self {
         let mut window = Self { turns, dropped: None };
         let mut suffix = vec![0_u32; window.turns.len() + 1];
-        for at in (0..window.turns.len()).rev() {
-            suffix[at] = suffix[at + 1].saturating_add(window.turns[at].tokens);
+        for index in (0..window.turns.len()).rev() {
+            suffix[index] = suffix[index + 1].saturating_add(window.turns[index].tokens);
         }
         let room = room(suffix[0]);
         if suffix[0] > room {
-            let begins = |at: &usize, block: u32| window.turns[*at].number.saturating_sub(1).is_multiple_of(block);
+            let begins =
+                |index: &usize, block: u32| window.turns[*index].number.saturating_sub(1).is_multiple_of(block);
             let start = [TURNS_PER_BLOCK, TURNS_PER_BLOCK / 2, TURNS_PER_BLOCK / 4, 1]
                 .into_iter()
-                .find_map(|block| (0..window.turns.len()).find(|at| begins(at, block) && suffix[*at] <= room))
+                .find_map(|block| (0..window.turns.len()).find(|index| begins(index, block) && suffix[*index] <= room))
                 .unwrap_or(window.turns.len());
             window.drop_before(start);
         }
@@ -153,7 +159,12 @@ impl HistoryWindow {
             return false;
         }
         let next = (1..self.turns.len())
-            .find(|at| self.turns[*at].number.saturating_sub(1).is_multiple_of(TURNS_PER_BLOCK))
+            .find(|index| {
+                self.turns[*index]
+                    .number
+                    .saturating_sub(1)
+                    .is_multiple_of(TURNS_PER_BLOCK)
+            })
             .unwrap_or(1);
         self.drop_before(next);
         true
@@ -173,12 +184,12 @@ impl HistoryWindow {
             .turns
             .iter()
             .rposition(|turn| turn.number.is_multiple_of(TURNS_PER_BLOCK))
-            .filter(|at| at + 1 < self.turns.len());
+            .filter(|index| index + 1 < self.turns.len());
         let mut messages = Vec::with_capacity(self.turns.len() * 2 + 1);
         messages.extend(self.lead_message().map(|(message, _)| message.clone()));
-        for (at, turn) in self.turns.iter().enumerate() {
+        for (index, turn) in self.turns.iter().enumerate() {
             messages.extend(turn.messages.iter().cloned());
-            if (Some(at) == middle || at + 1 == self.turns.len())
+            if (Some(index) == middle || index + 1 == self.turns.len())
                 && let Some(last) = messages.last_mut()
             {
                 last.cache_breakpoint = true;

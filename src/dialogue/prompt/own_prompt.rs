@@ -20,11 +20,11 @@ pub(super) fn enlarge_for_own_prompt<'s>(
     templates: &Templates,
     material: &PromptMaterial<'_>,
 ) -> Cow<'s, DialogueSettings> {
-    let Some(own) = material.own_prompt else {
+    let Some(own_prompt) = material.own_prompt else {
         return Cow::Borrowed(settings);
     };
     let count = |text: &str| templates.count_tokens(material.counter, text);
-    let history = own
+    let history = own_prompt
         .history
         .iter()
         .map(|(_, message)| count(&message.content) + FRAME_TOKENS);

@@ -24,8 +24,8 @@ struct SentPrompt {
 
 impl Default for SentPrompts {
     fn default() -> Self {
-        let kept = Cache::builder().max_capacity(MAX_PROMPTS);
-        Self(kept.eviction_policy(EvictionPolicy::lru()).build())
+        let builder = Cache::builder().max_capacity(MAX_PROMPTS);
+        Self(builder.eviction_policy(EvictionPolicy::lru()).build())
     }
 }
 

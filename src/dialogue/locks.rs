@@ -185,6 +185,24 @@ pub(super) async fn filter_open_facts(
     Ok(facts)
 }
 
+/// Returns the NPCs whose scenarios have conditions.
+async fn load_tellers(
+    services: &Services,
+    scope: &TenantScope,
+    world: &World,
+    required: &[RequiredProgress],
+) -> StoreResult<HashMap<NpcId, Npc>> {
+    let mut tellers: HashMap<NpcId, Npc> = HashMap::new();
+    for requirement in required.iter().filter(|requirement| !requirement.when.is_empty()) {
+        let id = &requirement.npc;
+        if !tellers.contains_key(id) {
+            let npc = services.ledger.authored.load_npc(scope, &world.id, id).await?;
+            tellers.extend(npc.map(|npc| (id.clone(), npc)));
+        }
+    }
+    Ok(tellers)
+}
+
 /// Returns the scenarios among the locks that the player may hear.
 async fn unlocked_scenarios<T>(
     services: &Services,
@@ -208,17 +226,7 @@ async fn unlocked_scenarios<T>(
         services.memory_cache.world_state(services, scope, &world.id),
     )?;
     let rules = world.settings.unlock_rules();
-    let mut tellers: HashMap<NpcId, Npc> = HashMap::new();
-    for requirement in required.iter().filter(|requirement| !requirement.when.is_empty()) {
-        if !tellers.contains_key(&requirement.npc) {
-            let npc = services
-                .ledger
-                .authored
-                .load_npc(scope, &world.id, &requirement.npc)
-                .await?;
-            tellers.extend(npc.map(|npc| (requirement.npc.clone(), npc)));
-        }
-    }
+    let tellers = load_tellers(services, scope, world, &required).await?;
     let conditions_hold = |requirement: &RequiredProgress| {
         requirement.when.is_empty()
             || tellers.get(&requirement.npc).is_some_and(|npc| {

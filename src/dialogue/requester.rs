@@ -78,7 +78,7 @@ impl LateRequesters {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Requesters {
     author: Requester,
-    others: Vec<Requester>,
+    other_requesters: Vec<Requester>,
     late: LateRequesters,
 }
 
@@ -95,14 +95,18 @@ impl Requesters {
     /// A rewind whose author has no key takes the key of another requester, but no late key: a late key may have an
     /// outcome already.
     #[must_use]
-    pub fn new(mut author: Requester, mut others: Vec<Requester>, late: LateRequesters) -> Self {
-        for other in &mut others {
+    pub fn new(mut author: Requester, mut other_requesters: Vec<Requester>, late: LateRequesters) -> Self {
+        for other in &mut other_requesters {
             other.key.take_if(|key| late.has_key(key));
         }
         if author.key.is_none() {
-            author.key = others.iter_mut().rev().find_map(|other| other.key.take());
+            author.key = other_requesters.iter_mut().rev().find_map(|other| other.key.take());
         }
-        Self { author, others, late }
+        Self {
+            author,
+            other_requesters,
+            late,
+        }
     }
 
     /// Returns the key of the rewind itself.
@@ -113,10 +117,10 @@ impl Requesters {
 
     /// Returns the keys that have the same outcome as the rewind.
     pub fn other_keys(&self) -> impl Iterator<Item = &String> {
-        let others = self.others.iter().filter_map(|other| other.key.as_ref());
+        let other_keys = self.other_requesters.iter().filter_map(|other| other.key.as_ref());
         self.late
             .keys()
-            .chain(others)
+            .chain(other_keys)
             .filter(|key| self.own_key() != Some(*key))
     }
 
@@ -130,7 +134,7 @@ impl Requesters {
     pub fn audit_edits(&self, ids: &IdSource, moment: DateTime<Utc>, dialogue: DialogueId) -> Vec<Edit> {
         let requesters = std::iter::once(&self.author)
             .chain(&self.late.unaudited)
-            .chain(&self.others);
+            .chain(&self.other_requesters);
         requesters
             .map(|requester| requester.audit_edit(ids, moment, dialogue))
             .collect()

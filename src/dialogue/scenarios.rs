@@ -215,9 +215,9 @@ impl PastSearch<'_> {
 
     fn find_named(&self, rows: &[EmbeddedScenario]) -> BTreeSet<ScenarioId> {
         let scenarios = rows.iter().map(|row| &row.scenario);
-        let named = scenarios
+        let named_scenarios = scenarios
             .filter(|scenario| is_scenario_named(&self.line, &scenario.title, &scenario.keywords, &scenario.synonyms));
-        named.map(|scenario| scenario.id.clone()).collect()
+        named_scenarios.map(|scenario| scenario.id.clone()).collect()
     }
 
     fn rank(

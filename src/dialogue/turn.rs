@@ -111,18 +111,8 @@ async fn run_turn_steps(
         ));
         let gathering = gathering.instrument(debug_span!("turn.gather"));
         let gathered = unless_cut(&mut cut_signal, gathering).await??;
-        let assembling = async {
-            let prompt = gathered.assemble_prompt(services, &input);
-            // No model sees the prompt of a turn that was shown before. Its extraction reads which memories are known.
-            match input.given_reply() {
-                Some(_) => Ok(Prompt {
-                    candidates: prompt.map(|prompt| prompt.candidates).unwrap_or_default(),
-                    ..Prompt::default()
-                }),
-                None => prompt,
-            }
-        }
-        .instrument(debug_span!("turn.assemble"));
+        let assembling = async { assemble_for_reply(services, &input, &gathered) };
+        let assembling = assembling.instrument(debug_span!("turn.assemble"));
         let (prompt, assemble_ms) = stopwatch.time_work(assembling).await;
         let prompt = prompt?;
         let authored = gathered.authored_words(&input);
@@ -162,6 +152,19 @@ async fn run_turn_steps(
             feed.send_done(failure::failed_reply_done(&input, &error));
             Err(error)
         }
+    }
+}
+
+/// Assembles the prompt. No model sees the prompt of a turn that was shown before. Its extraction reads which memories
+/// are known.
+fn assemble_for_reply(services: &Services, input: &TurnInput, gathered: &GatheredContext) -> Result<Prompt, TurnError> {
+    let prompt = gathered.assemble_prompt(services, input);
+    match input.given_reply() {
+        Some(_) => Ok(Prompt {
+            candidates: prompt.map(|prompt| prompt.candidates).unwrap_or_default(),
+            ..Prompt::default()
+        }),
+        None => prompt,
     }
 }
 

@@ -328,7 +328,7 @@ impl<'a> LoreSearch<'a> {
 
     /// Adds the entries to which the candidates lead.
     fn spread(&self, candidates: &mut Vec<(usize, LoreSource)>) {
-        let mut known: HashSet<usize> = candidates.iter().map(|(index, _)| *index).collect();
+        let mut candidate_indexes: HashSet<usize> = candidates.iter().map(|(index, _)| *index).collect();
         let mut from = 0;
         let max_candidates = candidates.len() + MAX_SPREAD;
         for _ in 0..SPREAD_STEPS {
@@ -342,7 +342,10 @@ impl<'a> LoreSearch<'a> {
                     continue;
                 }
                 for &next in &self.lore.leads_to[index] {
-                    if candidates.len() < max_candidates && self.secrecy(next) == Secrecy::Open && known.insert(next) {
+                    if candidates.len() < max_candidates
+                        && self.secrecy(next) == Secrecy::Open
+                        && candidate_indexes.insert(next)
+                    {
                         candidates.push((next, LoreSource::Related));
                     }
                 }

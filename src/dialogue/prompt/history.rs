@@ -25,6 +25,23 @@ pub(super) struct RenderedTurn {
     lead: Option<(ChatMessage, u32)>,
 }
 
+/// Returns the message that must precede an assistant message at the start of a scene, with its tokens.
+fn render_lead(
+    templates: &Templates,
+    material: &PromptMaterial<'_>,
+    messages: &[ChatMessage],
+    number: u32,
+    count: &dyn Fn(&str) -> u32,
+) -> Result<Option<(ChatMessage, u32)>, TemplateError> {
+    let Some(scene) = material.scene else { return Ok(None) };
+    if messages.first().is_none_or(|first| first.role != ChatRole::Assistant) {
+        return Ok(None);
+    }
+    let cue = scene.render_earlier_cue(templates, material.npc, number)?;
+    let tokens = count(&cue) + FRAME_TOKENS;
+    Ok(Some((ChatMessage::new(ChatRole::User, cue), tokens)))
+}
+
 /// Renders turns in the order of their numbers. The NPC's lines become assistant messages, all other lines user
 /// messages.
 pub(super) fn render_turns(
@@ -68,16 +85,8 @@ pub(super) fn render_turns(
                 }
                 _ => ChatMessage::new(ChatRole::Assistant, turn.reply_text.clone()),
             });
-            let lead = match (messages.first(), material.scene) {
-                (Some(first), Some(scene)) if first.role == ChatRole::Assistant => {
-                    let cue = scene.render_earlier_cue(templates, material.npc, turn.number)?;
-                    let tokens = count(&cue) + FRAME_TOKENS;
-                    Some((ChatMessage::new(ChatRole::User, cue), tokens))
-                }
-                _ => None,
-            };
             Ok(RenderedTurn {
-                lead,
+                lead: render_lead(templates, material, &messages, turn.number, count)?,
                 number: turn.number,
                 tokens: messages
                     .iter()

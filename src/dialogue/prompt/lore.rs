@@ -119,7 +119,7 @@ impl ShownLore {
 
     /// Returns the trace of every considered entry.
     pub(super) fn trace_entries(&self, material: &PromptMaterial<'_>) -> Vec<LoreTrace> {
-        let hits = material.lore.into_iter().flat_map(|found| &found.hits);
+        let hits = material.lore.into_iter().flat_map(|lore| &lore.hits);
         let traced = hits.zip(&self.fates).enumerate().map(|(index, (hit, fate))| LoreTrace {
             fate: *fate,
             shown: self

@@ -10,7 +10,7 @@ pub(super) fn own_prompt_tokens(material: &PromptMaterial<'_>, count: &dyn Fn(&s
     let messages = material
         .own_prompt
         .iter()
-        .flat_map(|own| own.head.iter().chain(&own.last));
+        .flat_map(|own_prompt| own_prompt.head.iter().chain(&own_prompt.last));
     messages.map(|message| count(&message.content) + FRAME_TOKENS).sum()
 }
 

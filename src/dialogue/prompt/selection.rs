@@ -1,5 +1,6 @@
 //! The content of a prompt besides persona and line, and the order in which content is dropped.
 
+mod notes;
 pub(super) mod sections;
 
 use std::cell::LazyCell;
@@ -110,35 +111,46 @@ impl StandingContext {
         standing.scene_notes =
             ShownSceneNotes::select_fitting(material.scene_notes, budgets.scene_note_tokens, remaining_tokens, count);
         remaining_tokens = remaining_tokens.saturating_sub(standing.scene_notes.tokens());
+        standing.select_world_lines(material, &mut remaining_tokens, count);
+        standing.actions = ShownActions::select_fitting(templates, material, &mut remaining_tokens, count)?;
+        let slot = remaining_tokens.saturating_sub(HEADING_TOKENS + FRAME_TOKENS);
+        standing.select_overheard(material, slot.min(budgets.overheard_tokens), count);
+        Ok(standing)
+    }
+
+    fn select_world_lines(
+        &mut self,
+        material: &PromptMaterial<'_>,
+        remaining_tokens: &mut u32,
+        count: &dyn Fn(&str) -> u32,
+    ) {
         let mut chars = MAX_WORLD_CHARS;
         for line in &material.world_lines {
             let length = line.chars().count();
             let tokens = count(line) + ITEM_TOKENS;
-            if length > chars || tokens > remaining_tokens {
-                standing.world_dropped += 1;
+            if length > chars || tokens > *remaining_tokens {
+                self.world_dropped += 1;
                 continue;
             }
             chars -= length;
-            remaining_tokens -= tokens;
-            standing.world.push((line.clone(), tokens));
+            *remaining_tokens -= tokens;
+            self.world.push((line.clone(), tokens));
         }
-        standing.actions = ShownActions::select_fitting(templates, material, &mut remaining_tokens, count)?;
-        let mut slot = budgets
-            .overheard_tokens
-            .min(remaining_tokens.saturating_sub(HEADING_TOKENS + FRAME_TOKENS));
+    }
+
+    /// Lines are selected from the newest without gaps: questions are about the last lines.
+    fn select_overheard(&mut self, material: &PromptMaterial<'_>, mut slot: u32, count: &dyn Fn(&str) -> u32) {
         for line in material.overheard.iter().rev() {
             let name = escape_untrusted(&line.name);
             let text = escape_untrusted(&line.text);
             let tokens = count(&name) + count(&text) + ITEM_TOKENS;
-            // Lines are selected from the newest without gaps: questions are about the last lines.
             if tokens > slot {
                 break;
             }
             slot -= tokens;
-            standing.overheard.insert(0, (name, text, tokens));
+            self.overheard.insert(0, (name, text, tokens));
         }
-        standing.overheard_dropped = material.overheard.len() - standing.overheard.len();
-        Ok(standing)
+        self.overheard_dropped = material.overheard.len() - self.overheard.len();
     }
 
     /// Returns the tokens of the parts that may change every turn.
@@ -401,7 +413,9 @@ impl PromptSelection {
     ) -> Result<Vec<ChatMessage>, TurnError> {
         let mut first = ChatMessage::new(ChatRole::System, system);
         first.cache_breakpoint = true;
-        let mut messages: Vec<ChatMessage> = material.own_prompt.map_or_else(Vec::new, |own| own.head.clone());
+        let mut messages: Vec<ChatMessage> = material
+            .own_prompt
+            .map_or_else(Vec::new, |own_prompt| own_prompt.head.clone());
         messages.push(first);
         let pinned = self.standing.facts.pinned_values();
         let ages = material.ages();
@@ -420,7 +434,7 @@ impl PromptSelection {
         }
         messages.extend(self.history.messages());
         let context_text = self.render_context(templates, language, material)?;
-        if let Some(own) = material.own_prompt.filter(|own| own.has_line()) {
+        if let Some(own_prompt) = material.own_prompt.filter(|own_prompt| own_prompt.has_line()) {
             let context = if context_text.is_empty() {
                 context_text
             } else {
@@ -430,7 +444,12 @@ impl PromptSelection {
             messages.extend(own.last_after(&context));
             return Ok(messages);
         }
-        messages.extend(material.own_prompt.iter().flat_map(|own| own.last.iter().cloned()));
+        messages.extend(
+            material
+                .own_prompt
+                .iter()
+                .flat_map(|own_prompt| own_prompt.last.iter().cloned()),
+        );
         let last = if context_text.is_empty() {
             line.to_owned()
         } else {
@@ -564,41 +583,5 @@ impl PromptSelection {
     /// Returns how a standing fact is included; `None` if the fact is not included.
     pub(super) fn standing_fate(&self, fact: FactId) -> Option<CandidateFate> {
         self.standing.facts.fate_of(fact)
-    }
-
-    /// Returns notes for a person who asks why content is missing.
-    pub(super) fn collect_notes(&self, material: &PromptMaterial<'_>) -> Vec<String> {
-        let mut notes = Vec::new();
-        if let Some((from, to)) = self.history.dropped_turns() {
-            notes.push(format!("turns {from} to {to} did not fit the history budget"));
-        }
-        for summary in material.summaries.iter().filter(|summary| self.shows_turns_of(summary)) {
-            let from = summary.from_turn;
-            let to = summary.to_turn;
-            notes.push(format!(
-                "the summary of turns {from} to {to} was left out: the history has these turns"
-            ));
-        }
-        if self.standing.facts.pinned_dropped > 0 {
-            notes.push(format!(
-                "{} pinned facts did not fit their slot",
-                self.standing.facts.pinned_dropped
-            ));
-        }
-        if self.standing.world_dropped > 0 {
-            let dropped = self.standing.world_dropped;
-            notes.push(format!("{dropped} lines about the world did not fit"));
-        }
-        let scene_notes = self.standing.scene_notes.dropped_count();
-        if scene_notes > 0 {
-            notes.push(format!(
-                "{scene_notes} notes of the chat program did not fit their slot"
-            ));
-        }
-        let actions = self.standing.actions.dropped_count();
-        if actions > 0 {
-            notes.push(format!("{actions} lines about actions did not fit"));
-        }
-        notes
     }
 }

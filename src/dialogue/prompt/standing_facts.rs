@@ -153,13 +153,12 @@ impl StandingFacts {
             .filter(|fact| !standing.pinned_ids.contains(&fact.id))
             .filter_map(|fact| Some((fact, section_of(material, fact)?)))
             .partition(|(_, block)| block.has_promises());
-        let mut ended: Vec<_> = promises
+        let mut ended_promises: Vec<_> = promises
             .extract_if(.., |(_, block)| *block == StateSection::EndedPromises)
             .collect();
-        remove_put_off(&mut ended, &promises);
-        standing.redated_ids = remove_redated(&mut promises, &ended);
-        ended.sort_by_key(|(fact, _)| std::cmp::Reverse((fact.invalid.as_ref().map(|end| end.at), fact.id)));
-        let promises = order_promises(material, promises, ended);
+        remove_put_off(&mut ended_promises, &promises);
+        standing.redated_ids = remove_redated(&mut promises, &ended_promises);
+        let promises = order_promises(material, promises, ended_promises);
         let mut chosen = Vec::new();
         let mut put_off = Vec::new();
         // A shown conclusion stands for its premises, which are less important and come later. A search still finds them.
@@ -422,8 +421,9 @@ fn remark_on(material: &PromptMaterial<'_>, fact: &Fact) -> Remark {
 fn order_promises<'f>(
     material: &PromptMaterial<'_>,
     mut open_promises: Vec<(&'f Fact, StateSection)>,
-    ended_promises: Vec<(&'f Fact, StateSection)>,
+    mut ended_promises: Vec<(&'f Fact, StateSection)>,
 ) -> Vec<(&'f Fact, StateSection)> {
+    ended_promises.sort_by_key(|(fact, _)| std::cmp::Reverse((fact.invalid.as_ref().map(|end| end.at), fact.id)));
     let limit = long_overdue_before(material);
     let is_last = |fact: &Fact| is_due_before(material, fact, &limit) || material.dead_party_of(fact).is_some();
     open_promises.sort_by_cached_key(|(fact, _)| is_last(fact));

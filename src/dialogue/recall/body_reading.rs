@@ -93,33 +93,7 @@ pub(super) async fn read_hits(
             break;
         }
         let batch: Vec<RankedCandidate> = ranked.by_ref().take(MAX_TRACED).collect();
-        let unread: Vec<ConfirmedFact> = batch
-            .iter()
-            .filter(|ranked| ranked.body.is_none())
-            .map(|ranked| ConfirmedFact {
-                fact: ranked.fact,
-                version: ranked.version,
-            })
-            .collect();
-        let mut bodies: HashMap<FactId, Arc<RecallBody>> = services
-            .memory_cache
-            .read_bodies(services, request.scope, &unread)
-            .await?
-            .into_iter()
-            .map(|body| (body.id, body))
-            .collect();
-        for mut ranked in batch {
-            if ranked.body.is_none() {
-                // The fact is gone or has changed since it was confirmed.
-                let Some(body) = bodies.remove(&ranked.fact) else {
-                    continue;
-                };
-                if body.version == ranked.version {
-                    ranked.body = Some(body);
-                } else {
-                    ranked = rank_body(services, request, body, ranked.cosine);
-                }
-            }
+        for ranked in read_batch(services, request, batch).await? {
             read_candidates.push(rank_for_owner(services, request, owners.as_ref(), ranked));
         }
         read_candidates.sort_by(best_first);
@@ -136,6 +110,41 @@ pub(super) async fn read_hits(
             .collect();
     }
     Ok(hits)
+}
+
+/// Reads the bodies of candidates. A fact that is gone or has changed since it was confirmed is left out, or scored
+/// again.
+async fn read_batch(
+    services: &Services,
+    request: &RecallRequest<'_>,
+    batch: Vec<RankedCandidate>,
+) -> Result<Vec<RankedCandidate>, StoreError> {
+    let unread: Vec<ConfirmedFact> = batch
+        .iter()
+        .filter(|ranked| ranked.body.is_none())
+        .map(|ranked| ConfirmedFact {
+            fact: ranked.fact,
+            version: ranked.version,
+        })
+        .collect();
+    let bodies = services.memory_cache.read_bodies(services, request.scope, &unread);
+    let bodies = bodies.await?.into_iter().map(|body| (body.id, body));
+    let mut bodies: HashMap<FactId, Arc<RecallBody>> = bodies.collect();
+    let with_body = |ranked: RankedCandidate| {
+        if ranked.body.is_some() {
+            return Some(ranked);
+        }
+        let body = bodies.remove(&ranked.fact)?;
+        Some(if body.version == ranked.version {
+            RankedCandidate {
+                body: Some(body),
+                ..ranked
+            }
+        } else {
+            rank_body(services, request, body, ranked.cosine)
+        })
+    };
+    Ok(batch.into_iter().filter_map(with_body).collect())
 }
 
 /// Scores a fact again if the line means a thing like the fact's subject, but of another owner.

@@ -65,12 +65,12 @@ pub async fn reconcile_dirty_memories(services: &Services, scope: &TenantScope) 
 
 /// Tries to reconcile a memory, and records a failure or a partial result.
 async fn try_reconcile_mark(services: &Services, scope: &TenantScope, mark: &DirtyMemory, key: &MarkKey) -> bool {
-    let (error, away) = match reconcile_mark(services, scope, mark, key).await {
+    let (error, is_away) = match reconcile_mark(services, scope, mark, key).await {
         Ok(None) => {
             services.reconcile_backoff.clear_mark(key);
             return true;
         }
-        Ok(Some(away)) => (away.into(), true),
+        Ok(Some(outage)) => (outage.into(), true),
         Err(error) => (error, false),
     };
     tracing::warn!(
@@ -80,7 +80,7 @@ async fn try_reconcile_mark(services: &Services, scope: &TenantScope, mark: &Dir
     let base = Duration::from_secs(services.settings.jobs.retry_base_s);
     services
         .reconcile_backoff
-        .record_failure(key.clone(), away, services.clock.now(), base);
+        .record_failure(key.clone(), is_away, services.clock.now(), base);
     false
 }
 
@@ -92,8 +92,8 @@ async fn reconcile_mark(
     mark: &DirtyMemory,
     key: &MarkKey,
 ) -> Result<Option<LlmError>, JobError> {
-    let away = services.reconcile_backoff.away_for(key, services.clock.now());
-    let patient = away < Duration::from_secs(services.settings.jobs.give_up_after_s);
+    let away_for = services.reconcile_backoff.away_for(key, services.clock.now());
+    let patient = away_for < Duration::from_secs(services.settings.jobs.give_up_after_s);
     let world = services.ledger.authored.load_world(scope, &mark.world).await?;
     let language = world.map(|world| world.language).unwrap_or_default();
     let npcs: BTreeSet<NpcId> = mark

@@ -122,17 +122,18 @@ impl<'a> Judge<'a> {
 
     /// Loads verdicts from the ledger. Returns the pairs without a verdict.
     pub(super) async fn look_up_verdicts(&mut self, pairs: Vec<UnjudgedPair>) -> StoreResult<Vec<UnjudgedPair>> {
-        let hash = |asked: &UnjudgedPair| pair_hash(&asked.older.content, &asked.newer.content);
-        let mut left: Vec<([u8; 32], UnjudgedPair)> = pairs.into_iter().map(|asked| (hash(&asked), asked)).collect();
-        left.retain(|(pair, _)| !self.answers.0.contains_key(pair));
-        let sought: Vec<[u8; 32]> = left.iter().map(|(pair, _)| *pair).collect();
-        let known = self.services.ledger.facts.load_verdicts(self.scope, &sought).await?;
-        left.retain(|(pair, _)| !known.contains_key(pair));
-        let said = known
+        let hash = |question: &UnjudgedPair| pair_hash(&question.older.content, &question.newer.content);
+        let mut remaining: Vec<([u8; 32], UnjudgedPair)> =
+            pairs.into_iter().map(|question| (hash(&question), question)).collect();
+        remaining.retain(|(pair, _)| !self.answers.0.contains_key(pair));
+        let hashes: Vec<[u8; 32]> = remaining.iter().map(|(pair, _)| *pair).collect();
+        let stored = self.services.ledger.facts.load_verdicts(self.scope, &hashes).await?;
+        remaining.retain(|(pair, _)| !stored.contains_key(pair));
+        let answers = stored
             .into_iter()
             .map(|(pair, verdict)| (pair, JudgeAnswer::Verdict(verdict)));
-        self.answers.0.extend(said);
-        Ok(left.into_iter().map(|(_, asked)| asked).collect())
+        self.answers.0.extend(answers);
+        Ok(remaining.into_iter().map(|(_, question)| question).collect())
     }
 
     /// Returns the token budget for the pairs of one turn: the limit without the prompt's fixed text.
@@ -157,11 +158,12 @@ impl<'a> Judge<'a> {
         })
     }
 
-    /// Asks about all pairs, with as many per call as fit. A judge that fails changes nothing.
-    ///
-    /// # Errors
-    /// If the verdicts of one of several calls could not be stored.
-    pub(super) async fn ask_pairs(&mut self, pairs: Vec<UnjudgedPair>, budget: &JudgeBudget) -> Result<(), JobError> {
+    /// Returns the pairs without an answer, and the calls that ask about them within the limit.
+    fn plan_calls(
+        &mut self,
+        pairs: Vec<UnjudgedPair>,
+        budget: &JudgeBudget,
+    ) -> (HashSet<[u8; 32]>, Vec<Vec<PairQuestion>>) {
         let mut asked_pairs = HashSet::new();
         let mut questions = Vec::new();
         for question in pairs {
@@ -183,6 +185,15 @@ impl<'a> Judge<'a> {
                 "too many pairs to judge; the rest stays as it is"
             );
         }
+        (asked_pairs, calls)
+    }
+
+    /// Asks about all pairs, with as many per call as fit. A judge that fails changes nothing.
+    ///
+    /// # Errors
+    /// If the verdicts of one of several calls could not be stored.
+    pub(super) async fn ask_pairs(&mut self, pairs: Vec<UnjudgedPair>, budget: &JudgeBudget) -> Result<(), JobError> {
+        let (asked_pairs, calls) = self.plan_calls(pairs, budget);
         let services = self.services;
         let scope = self.scope;
         let language = self.language;

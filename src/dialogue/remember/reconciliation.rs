@@ -78,10 +78,7 @@ async fn plan_and_write(
                 continue;
             }
         };
-        let mut resolutions = Vec::with_capacity(updates.len());
-        for (update, timeline) in updates.iter().zip(&plan.timelines) {
-            resolutions.push(update.memory.resolve_timeline(timeline, &judge_budget, judge).await?);
-        }
+        let mut resolutions = planner.resolve(&plan, &judge_budget, judge).await?;
         let unjudged: Vec<UnjudgedPair> = resolutions
             .iter_mut()
             .flat_map(|resolution| resolution.unjudged.drain(..))
@@ -238,6 +235,20 @@ impl<'p> Planner<'p> {
                 Ok(())
             }
         }
+    }
+
+    /// Resolves the timelines of a plan, as far as the judge's verdicts are known.
+    async fn resolve(
+        &self,
+        plan: &Plan,
+        judge_budget: &Arc<JudgeBudget>,
+        judge: &mut Judge<'_>,
+    ) -> Result<Vec<TimelineResolution>, JobError> {
+        let mut resolutions = Vec::with_capacity(plan.timelines.len());
+        for (update, timeline) in self.updates.iter().zip(&plan.timelines) {
+            resolutions.push(update.memory.resolve_timeline(timeline, judge_budget, judge).await?);
+        }
+        Ok(resolutions)
     }
 
     /// True once, if a part that needs no judge can be written first. It becomes visible at once, because the judge may

@@ -64,17 +64,6 @@ impl<'a> SpokenLines<'a> {
             _ => party::bind_to_player(&name, player),
         };
         let content = text("content", MAX_CONTENT_CHARS)?;
-        let keywords = match value.get("keywords") {
-            Some(Value::Array(list)) => list
-                .iter()
-                .filter_map(|word| bounded_text(word.as_str(), MAX_KEYWORD_CHARS))
-                .collect(),
-            Some(Value::String(list)) => list
-                .split(',')
-                .filter_map(|word| bounded_text(Some(word), MAX_KEYWORD_CHARS))
-                .collect(),
-            _ => Vec::new(),
-        };
         let named_speaker = text("speaker", MAX_PART_CHARS).map(bind_name).unwrap_or_default();
         let is_of_another = self.is_other_speaker(&named_speaker);
         if is_of_another && npc.persona != Persona::default() {
@@ -85,7 +74,7 @@ impl<'a> SpokenLines<'a> {
             predicate: aliases::canonical_predicate(text("predicate", MAX_PART_CHARS)?),
             // "The player sings" has no object.
             object: text("object", MAX_PART_CHARS).unwrap_or_default(),
-            keywords: distinct_keywords(keywords),
+            keywords: distinct_keywords(parse_keywords(value.get("keywords"))),
             speaker: if is_of_another {
                 named_speaker
             } else {
@@ -155,6 +144,15 @@ impl<'a> SpokenLines<'a> {
         }
         let has_words = |text: &str| !informative_words(text).is_disjoint(&words);
         texts.into_iter().any(has_words) && !has_words(self.player_line)
+    }
+}
+
+fn parse_keywords(value: Option<&Value>) -> Vec<String> {
+    let keyword = |word: Option<&str>| bounded_text(word, MAX_KEYWORD_CHARS);
+    match value {
+        Some(Value::Array(list)) => list.iter().filter_map(|word| keyword(word.as_str())).collect(),
+        Some(Value::String(list)) => list.split(',').filter_map(|word| keyword(Some(word))).collect(),
+        _ => Vec::new(),
     }
 }
 

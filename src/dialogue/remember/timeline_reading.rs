@@ -210,10 +210,7 @@ impl AudienceMemory<'_> {
         if let Some(texts) = texts_without_vector(stored_requests, requests) {
             return Ok(TimelineRead::Incomplete(MissingVectors::StoredRequests(texts)));
         }
-        let extractions = rows.extractions.iter();
-        let mut turns: Vec<SpokenTurn> = extractions
-            .map(|extraction| to_spoken_turn(extraction, requests))
-            .collect();
+        let mut turns = to_spoken_turns(&rows.extractions, requests);
         let new_facts: Vec<KnownFact> = addition.iter().flat_map(|added| &added.facts).map(as_known).collect();
         // Usually this turn is the latest. Otherwise the facts said since are processed again.
         let later_queries = self.later_queries(&rows, &new_facts, &turns, addition, since, requests);
@@ -509,6 +506,13 @@ fn facts_without_vector(known: &[KnownFact], since: DateTime<Utc>) -> Vec<(FactI
         .iter()
         .filter(|known| !known.foreign && known.fact.valid_at >= since && known.vector.is_empty());
     facts.map(|known| (known.fact.id, known.embedded_text())).collect()
+}
+
+fn to_spoken_turns(extractions: &[Extraction], requests: &RequestVectors) -> Vec<SpokenTurn> {
+    let extractions = extractions.iter();
+    extractions
+        .map(|extraction| to_spoken_turn(extraction, requests))
+        .collect()
 }
 
 /// Converts an extraction, with the vectors of its requests. The vectors must be in `requests`.

@@ -69,14 +69,15 @@ pub(super) async fn commit_reply(
     uncommitted.reply.began_block &= !block.is_only_nothing_new();
     let extract_facts =
         !input.teaches_nothing() && !skips_extraction(services, input, &block, &uncommitted.reply, &mut notes);
-    // A job that looks for changes reads the whole reply.
     let changes = if extract_state {
+        // The job reads the whole reply.
         Vec::new()
     } else {
-        let earlier = beginning.and_then(|effects| effects.changes.as_deref());
-        let earlier = earlier.unwrap_or_default();
-        uncommitted.reply.began_block |= !earlier.is_empty();
-        [earlier, &block.changes].concat()
+        let earlier_changes = beginning
+            .and_then(|effects| effects.changes.as_deref())
+            .unwrap_or_default();
+        uncommitted.reply.began_block |= !earlier_changes.is_empty();
+        [earlier_changes, &block.changes].concat()
     };
     let kinds = [
         extract_facts.then_some(JobKind::ExtractFacts),
@@ -115,15 +116,16 @@ pub(super) async fn commit_reply(
         turn,
         checkpoint,
         state: changes,
-        jobs: commit
-            .jobs
-            .iter()
-            .filter(|job| job.held_until.is_none())
-            .map(Job::from)
-            .collect(),
+        jobs: jobs_to_run(&commit),
         was_cut,
         cut_keys: commit.cuts.into_iter().filter_map(|cut| cut.key).collect(),
     })
+}
+
+/// Returns the jobs that nothing holds back.
+fn jobs_to_run(commit: &TurnCommit) -> Vec<Job> {
+    let jobs = commit.jobs.iter().filter(|job| job.held_until.is_none());
+    jobs.map(Job::from).collect()
 }
 
 async fn commit_turn(services: &Services, input: &TurnInput, commit: &TurnCommit) -> Result<(), TurnError> {
@@ -366,7 +368,7 @@ async fn append_to_buffer(services: &Services, input: &TurnInput, turn: &Turn, c
     let buffers = &services.buffers;
     let scope = &input.scope;
     let dialogue = input.dialogue.id;
-    let written = match buffers
+    let outcome = match buffers
         .append_turn(scope, dialogue, head(input.previous), &buffered, checkpoint.buffer_from)
         .await
     {
@@ -384,7 +386,7 @@ async fn append_to_buffer(services: &Services, input: &TurnInput, turn: &Turn, c
         }
         Err(error) => Err(error),
     };
-    if let Err(error) = written {
+    if let Err(error) = outcome {
         tracing::warn!(%dialogue, %error, "the buffer was not written; it is rebuilt when needed");
     }
 }

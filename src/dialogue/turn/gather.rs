@@ -36,7 +36,7 @@ use colloquy_memory::{
     state::WorldState,
     summary::Meeting,
     tokens::TokenCounter,
-    trace::{CallTrace, Timings},
+    trace::{CallTrace, Timings, TopicGate},
 };
 use colloquy_ports::{
     StoreResult,
@@ -143,21 +143,9 @@ pub(super) async fn gather_timed(
     watch: &Stopwatch<'_>,
 ) -> Result<GatheredContext, TurnError> {
     let state = StateOfTurn::new(services, input);
-    let reads = Box::pin(read_side_by_side(services, input, classify, &state, watch)).await;
-    let world_state = Arc::clone(state.load().await?);
-    let scene = scene_of_the_living(input, &world_state)?;
-    let witnesses = load_witnesses(services, input, &world_state).await?;
-    let mut recalled = reads.recalled?;
-    let Classification {
-        known_scenarios,
-        mut classified,
-        intent_ms,
-    } = reads.classification?;
-    let (world_lines, actions) = reads.surroundings?;
-    let gate = recall::gate_for_turn(input, &classified, recalled.query.says_nothing);
-    let mut calls: Vec<CallTrace> = recalled.call.take().into_iter().collect();
-    calls.extend(classified.call.take());
-    recalled.notes.extend(classified.note_of_failure(classify));
+    let reads = read_before_search(services, input, classify, &state, watch).await?;
+    let classified = reads.classified;
+    let mut recalled = reads.recalled;
     let StandingMemory {
         mut facts,
         taken_out: removed_statements,
@@ -172,16 +160,18 @@ pub(super) async fn gather_timed(
     }
     let lore = recalled.lore.take();
     let lore = lore.map(|prepared| prepared.find(classified.is_about_something(), &standing));
-    let opened = known_scenarios.opened();
+    let opened = reads.known_scenarios.opened();
     let search = RelatedSearch {
         services,
         input,
-        state: &world_state,
+        state: &reads.world_state,
         classified: &classified,
         recalled: &recalled,
         removals: &removals,
     };
-    let related = search.run(known_scenarios, reads.past_talks?, lore.as_ref()).await?;
+    let related = search
+        .run(reads.known_scenarios, reads.past_talks?, lore.as_ref())
+        .await?;
     let history = &input.history;
     let meeting = reads.meeting?;
     let redacted = redaction::redact_texts(&removals, &input.dialogue, history, &input.summaries, meeting.as_ref());
@@ -191,21 +181,21 @@ pub(super) async fn gather_timed(
         overheard: !related.overheard.lines.is_empty(),
     };
     Ok(GatheredContext {
-        scene,
-        witnesses,
+        scene: reads.scene,
+        witnesses: reads.witnesses,
         not_searched: classified.list_unsearched(input, searched),
         intent: classified,
         query: recalled.query.text,
         hits: recalled.hits,
         found_facts: recalled.found_count,
         redacted: redacted.redacting_facts(&removals, &related.episodes),
-        gate,
+        gate: reads.gate,
         standing,
-        world_lines,
-        place: prompt::place_of_turn(input, &world_state),
-        state: world_state,
+        world_lines: reads.world_lines,
+        place: prompt::place_of_turn(input, &reads.world_state),
+        state: reads.world_state,
         state_position: state.position().await?,
-        actions,
+        actions: reads.actions,
         meeting: redacted.meeting,
         summaries: redacted.summaries,
         outdated: redacted.outdated,
@@ -218,14 +208,70 @@ pub(super) async fn gather_timed(
         episodes: related.episodes,
         insights: related.insights,
         counter: reply_counter(services, &input.npc),
-        calls,
+        calls: reads.calls,
         notes: recalled.notes,
         timings: Timings {
             embed: recalled.embed_ms,
             recall: recalled.recall_ms,
-            intent: intent_ms,
+            intent: reads.intent_ms,
             ..Timings::default()
         },
+    })
+}
+
+/// What a turn reads before it knows what it is about.
+struct FirstReads<'a> {
+    world_state: Arc<WorldState>,
+    scene: Option<Scene>,
+    witnesses: Vec<SceneMember>,
+    world_lines: Vec<String>,
+    actions: TurnActions,
+    known_scenarios: KnownScenarios,
+    classified: ClassifiedIntent,
+    intent_ms: f64,
+    /// How closely the hits must match the line.
+    gate: TopicGate,
+    calls: Vec<CallTrace>,
+    recalled: LineRecall<'a>,
+    meeting: StoreResult<Option<Meeting>>,
+    past_talks: StoreResult<PastTalks>,
+}
+
+async fn read_before_search<'a>(
+    services: &'a Services,
+    input: &'a TurnInput,
+    classify: IntentSource,
+    state: &'a StateOfTurn<'a>,
+    watch: &Stopwatch<'_>,
+) -> Result<FirstReads<'a>, TurnError> {
+    let reads = Box::pin(read_side_by_side(services, input, classify, state, watch)).await;
+    let world_state = Arc::clone(state.load().await?);
+    let scene = scene_of_the_living(input, &world_state)?;
+    let witnesses = load_witnesses(services, input, &world_state).await?;
+    let mut recalled = reads.recalled?;
+    let Classification {
+        known_scenarios,
+        mut classified,
+        intent_ms,
+    } = reads.classification?;
+    let (world_lines, actions) = reads.surroundings?;
+    let mut calls: Vec<CallTrace> = recalled.call.take().into_iter().collect();
+    calls.extend(classified.call.take());
+    recalled.notes.extend(classified.note_of_failure(classify));
+    Ok(FirstReads {
+        world_state,
+        scene,
+        witnesses,
+        world_lines,
+        actions,
+        known_scenarios,
+        intent_ms,
+        gate: recall::gate_for_turn(input, &classified, recalled.query.says_nothing),
+        calls,
+        classified,
+        recalled,
+        meeting: reads.meeting,
+        past_talks: reads.past_talks,
     })
 }
 

@@ -107,8 +107,8 @@ fn turns_in_prompt(services: &Services, input: &TurnInput) -> HashSet<TurnId> {
     turns.map(|turn| turn.id).collect()
 }
 
-/// Returns the candidates for the prompt of a turn. `embedding` is the line's, if the turn is about something; `removals`
-/// were taken out of memory.
+/// Returns the candidates for the prompt of a turn. `embedding` is the line's, if the turn is about something;
+/// `removals` were taken out of memory.
 pub(crate) async fn find_candidates(
     services: &Services,
     input: &TurnInput,
@@ -220,8 +220,8 @@ fn rank_by_similarity(services: &Services, episodes: &PairEpisodes, line: &[f32]
     ranked
 }
 
-/// Returns the episodes that a trace names and that its prompt may have, as they stand now. `removals` were taken out of memory at
-/// the time. Near-duplicates are left out, because a chosen episode tells the same.
+/// Returns the episodes that a trace names and that its prompt may have, as they stand now. `removals` were taken out
+/// of memory at the time. Near-duplicates are left out, because a chosen episode tells the same.
 pub(crate) async fn reread_episodes(
     services: &Services,
     input: &TurnInput,

@@ -23,7 +23,7 @@ pub(crate) async fn read_insights(services: &Services, input: &TurnInput) -> Sto
 
 /// Returns the insights that the prompt of a turn may have: those about the turn that are open to its hearers. First
 /// what the line names, then the player; the newest first. An insight in whose place another of them stands is left
-/// out. `gone` was taken out of memory.
+/// out. `removals` were taken out of memory.
 pub(crate) async fn find_usable(
     services: &Services,
     input: &TurnInput,

@@ -133,7 +133,7 @@ pub(super) async fn classify_line(
     }
 }
 
-/// Classifies the line of a turn. `known` has the scenarios that were lately unlocked or told. The route's timeout
+/// Classifies the line of a turn. `known_scenarios` are those that were lately unlocked or told. The route's timeout
 /// limits the call. The call cannot fail a turn.
 async fn classify_intent(services: &Services, input: &TurnInput, known_scenarios: &KnownScenarios) -> ClassifiedIntent {
     let first_shown = input.history.len().saturating_sub(services.settings.turn.intent_turns);

@@ -28,7 +28,7 @@ use colloquy_ports::{
 /// The limit of standing facts per sort (more than any budget takes), and of statements that were removed from memory.
 pub(crate) const MAX_STANDING_FACTS: u32 = 50;
 
-/// Returns what was removed by `at` from the memory that a job's dialogue reads, whoever removed it.
+/// Returns what was removed by `moment` from the memory that a job's dialogue reads, whoever removed it.
 pub(super) async fn load_removed(
     services: &Services,
     scope: &TenantScope,
@@ -90,8 +90,8 @@ impl<'a> PreparedRemovals<'a> {
         }
     }
 
-    /// Returns a text of a dialogue that began at `began`, without what was removed since, by the words of the statements
-    /// and of the requests to forget. `None`: nothing is left.
+    /// Returns a text of a dialogue that began at `start`, without what was removed since, by the words of the
+    /// statements and of the requests to forget. `None`: nothing is left.
     fn redact_since(&self, start: DateTime<Utc>, text: &str) -> Option<String> {
         let later_removals = self.prepared.iter().filter(|removal| removal.removed.at >= start);
         without_removed(

@@ -89,8 +89,8 @@ impl From<Requester> for Requesters {
 }
 
 impl Requesters {
-    /// `author` requested the target of the rewind, and `others` requested less at the same time. `late` requesters got
-    /// no answer from an earlier rewind or the end of a turn.
+    /// `author` requested the target of the rewind, and `other_requesters` requested less at the same time. `late`
+    /// requesters got no answer from an earlier rewind or the end of a turn.
     ///
     /// A rewind whose author has no key takes the key of another requester, but no late key: a late key may have an
     /// outcome already.

@@ -27,7 +27,7 @@ use colloquy_memory::{
     lore::NameLookup,
     party,
     progress::{self, NpcNames, Progress, ProgressState},
-    scenario::{self, Scenario, ScenarioBearing},
+    scenario::{self, Scenario, ScenarioBearing, ScenarioScore},
     scoring::dot_product,
     secrecy::Secrecy,
     state::{StateChange, WorldState},
@@ -325,7 +325,7 @@ pub(super) async fn find_tells(
 pub const MAX_ANNOUNCED_UNLOCKS: usize = 32;
 
 impl UnlockTrigger {
-    /// Builds the trigger of a turn that was committed at `at`. `None`: the turn cannot have unlocked a scenario.
+    /// Builds the trigger of a turn that was committed at `moment`. `None`: the turn cannot have unlocked a scenario.
     pub(super) fn from_turn(input: &TurnInput, changes: &[StateChange], moment: DateTime<Utc>) -> Option<Self> {
         let player = input.player.as_ref().filter(|_| !changes.is_empty())?;
         let rules = input.world.settings.unlock_rules();

@@ -67,8 +67,8 @@ struct Habits {
 }
 
 impl BlockHabits {
-    /// Records a reply that was asked for a state block. A model is known for leaving blocks out after `least` replies, 0
-    /// for never.
+    /// Records a reply that was asked for a state block. A model is known for leaving blocks out after `min_replies`
+    /// replies, 0 for never.
     pub(crate) fn record_reply(&self, model: &str, turn: TurnId, has_block: bool, min_replies: u32) -> ReplyBlock {
         let mut habits = self.0.lock();
         let Habits { models, awaited } = &mut *habits;

@@ -63,7 +63,7 @@ use colloquy_ports::ledger::{
     usage::UsageOwner,
 };
 
-/// Runs a turn to its commit. `cut` becomes `Some` when the player interrupts.
+/// Runs a turn to its commit. `cut_signal` becomes `Some` when the player interrupts.
 ///
 /// - Before it returns, `run_turn` calls [`TurnFeed::send_done`] exactly once, in every case
 ///   (ARCHITECTURE.md#a-turn, docs/protocol.md#events-of-the-server).

@@ -58,8 +58,8 @@ impl ActionNews {
 }
 
 impl WorldFollower {
-    /// Follows a world from its present state on. `seen` are actions that the listener knows: the news have those that
-    /// were undone meanwhile, and the open actions that are not among them.
+    /// Follows a world from its present state on. `known_ids` are actions that the listener knows: the news have those
+    /// that were undone meanwhile, and the open actions that are not among them.
     ///
     /// # Errors
     /// The state of the world cannot be read.

@@ -328,7 +328,7 @@ fn insight_values(insights: &[EarlierInsight], forgotten: &[String]) -> Vec<Valu
     values.collect()
 }
 
-/// `own`: so many of the first findings are of the dialogue. The others come from earlier sessions.
+/// `own_count`: so many of the first findings are of the dialogue. The others come from earlier sessions.
 fn finding_values(findings: &[Finding], own_count: usize, forgotten: &[String]) -> Vec<Value> {
     let shown_text = |text: &str| escape_untrusted(&without_content(text, forgotten).unwrap_or_default());
     let values = findings.iter().enumerate().map(|(index, finding)| {

@@ -51,7 +51,7 @@ impl EpisodeCache {
         self.0.get(&key_of(scope, pair)).unwrap_or_default()
     }
 
-    /// Adds rows that were read after `known`. `model` is the embedder's.
+    /// Adds rows that were read after `pair_episodes`. `model` is the embedder's.
     pub(super) fn add_rows(
         &self,
         scope: &TenantScope,

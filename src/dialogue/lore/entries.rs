@@ -79,7 +79,7 @@ pub(super) fn entries_of_turn(
     named_entries
 }
 
-/// Returns those of `asked` (an entry, and the NPC that told of it) that the player at `viewpoint` may hear.
+/// Returns those of `entry_keys` (an entry, and the NPC that told of it) that the player at `viewpoint` may hear.
 pub(crate) async fn open_entries(
     services: &Services,
     scope: &TenantScope,

@@ -65,7 +65,7 @@ impl<'a> KnownPeople<'a> {
     }
 }
 
-/// Calls `found` with the position of each entry that a text names, and whether a keyword alone names it. The short
+/// Calls `on_match` with the position of each entry that a text names, and whether a keyword alone names it. The short
 /// name of a person names the entries with the person's name.
 pub(super) fn find_names(
     lore: &LoadedLore,

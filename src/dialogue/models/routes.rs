@@ -76,7 +76,7 @@ impl Route {
         }
     }
 
-    /// Returns the route's model, or `wanted` if an NPC names a model.
+    /// Returns the route's model, or `requested_model` if an NPC names a model.
     pub(super) fn model_name<'a>(&'a self, requested_model: Option<&'a str>) -> &'a str {
         requested_model
             .or(self.model.as_deref())

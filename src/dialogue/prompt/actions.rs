@@ -30,7 +30,8 @@ pub(super) struct ShownActions {
 }
 
 impl ShownActions {
-    /// Selects the lines that fit, and takes their tokens from `remaining_tokens`. An outcome says which hearers do not know of it.
+    /// Selects the lines that fit, and takes their tokens from `remaining_tokens`. An outcome says which hearers do not
+    /// know of it.
     pub(super) fn select_fitting(
         templates: &Templates,
         material: &PromptMaterial<'_>,

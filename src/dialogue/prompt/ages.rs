@@ -152,8 +152,8 @@ impl AgeFormatter<'_> {
         templates.render(self.language, Template::Day, values)
     }
 
-    /// Writes the days since `before` in front of a line, for example "[3 days later]". `at` is the time of the line;
-    /// `None`: now. A line of the same day stays as it is.
+    /// Writes the days since `previous_at` in front of a line, for example "[3 days later]". `next_at` is the time of
+    /// the line; `None`: now. A line of the same day stays as it is.
     pub(super) fn mark_gap(
         self,
         templates: &Templates,

@@ -82,7 +82,7 @@ impl PromptMaterial<'_> {
 
 impl Remark {
     /// Adds whom of the dead the statement describes as alive: the subject of a statement about the present, said at
-    /// `at`.
+    /// `moment`.
     pub(super) fn with_dead(
         mut self,
         dead: &[DeadCharacter<'_>],

@@ -62,11 +62,7 @@ impl ShownInsights {
                 InsightFate::OverBudget
             } else {
                 room -= tokens;
-                selected.entries.push(ShownInsight {
-                    at: index,
-                    text,
-                    tokens,
-                });
+                selected.entries.push(ShownInsight { index, text, tokens });
                 InsightFate::Used
             };
             selected.fates.push(fate);

@@ -65,7 +65,8 @@ pub(super) struct PlayerIdentity {
 }
 
 impl PlayerIdentity {
-    /// Selects the parts that fit `budget` and `remaining_tokens`, both in tokens: the names first, the summary cut to the rest.
+    /// Selects the parts that fit `budget` and `remaining_tokens`, both in tokens: the names first, the summary cut to
+    /// the rest.
     pub(super) fn select_fitting(
         templates: &Templates,
         material: &PromptMaterial<'_>,
@@ -155,7 +156,7 @@ impl PlayerIdentity {
             hash.add_text(name);
         }
         for moment in [self.met.map(|met| met.0), self.summed_up_before].into_iter().flatten() {
-            hash.add_time(at);
+            hash.add_time(moment);
         }
         if let Some((summary, _)) = &self.summary {
             hash.add_text(summary);

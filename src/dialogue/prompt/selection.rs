@@ -238,8 +238,8 @@ impl PromptSelection {
         self.history.has_turn(summary.from_turn) && self.history.has_turn(summary.to_turn)
     }
 
-    /// Selects the summaries within `remaining_tokens` tokens, less the tokens of the episodes. A summary of turns that the history
-    /// shows would tell them twice.
+    /// Selects the summaries within `remaining_tokens` tokens, less the tokens of the episodes. A summary of turns that
+    /// the history shows would tell them twice.
     pub(super) fn add_summaries(
         &mut self,
         templates: &Templates,
@@ -270,7 +270,7 @@ impl PromptSelection {
                 to: summary.to_turn,
                 created_at: summary.created_at,
                 text,
-                shown: shown_text,
+                shown_text,
                 tokens,
             });
         }
@@ -279,8 +279,8 @@ impl PromptSelection {
         Ok(())
     }
 
-    /// Selects the episodes within the rest of the `remaining_tokens` tokens after the summaries. Summaries of the prompt may tell some
-    /// already.
+    /// Selects the episodes within the rest of the `remaining_tokens` tokens after the summaries. Summaries of the
+    /// prompt may tell some already.
     pub(super) fn add_episodes(
         &mut self,
         templates: &Templates,
@@ -358,7 +358,8 @@ impl PromptSelection {
         Ok(())
     }
 
-    /// Selects the lore within the rest of the `remaining_tokens` tokens after the summaries, the episodes and the insights.
+    /// Selects the lore within the rest of the `remaining_tokens` tokens after the summaries, the episodes and the
+    /// insights.
     pub(super) fn add_lore(
         &mut self,
         templates: &Templates,
@@ -441,7 +442,7 @@ impl PromptSelection {
                 let mark = templates.render(language, Template::ReplySaidNow, context! {})?;
                 format!("{context_text}\n\n{}", mark.trim())
             };
-            messages.extend(own.last_after(&context));
+            messages.extend(own_prompt.last_after(&context));
             return Ok(messages);
         }
         messages.extend(

@@ -129,8 +129,8 @@ impl SectionRoom {
 }
 
 impl StandingFacts {
-    /// Selects facts within the budgets of the pinned slot and of the state block, most important first. `remaining_tokens` is
-    /// the remaining tokens of the whole prompt; the function subtracts the used tokens.
+    /// Selects facts within the budgets of the pinned slot and of the state block, most important first.
+    /// `remaining_tokens` is the remaining tokens of the whole prompt; the function subtracts the used tokens.
     pub(super) fn select_fitting(
         templates: &Templates,
         material: &PromptMaterial<'_>,
@@ -384,9 +384,9 @@ fn remove_put_off(ended_promises: &mut Vec<(&Fact, StateSection)>, promises: &[(
     });
 }
 
-/// Removes the open promises and duties for which a later one, open or `ended`, has a later day, if the later one has
-/// locks of its own. The earlier one is not ended, because it stays for those who may not hear the later one. Returns the
-/// removed facts.
+/// Removes the open promises and duties for which a later one, open or `ended_promises`, has a later day, if the later
+/// one has locks of its own. The earlier one is not ended, because it stays for those who may not hear the later one.
+/// Returns the removed facts.
 fn remove_redated(
     promises: &mut Vec<(&Fact, StateSection)>,
     ended_promises: &[(&Fact, StateSection)],
@@ -417,7 +417,7 @@ fn remark_on(material: &PromptMaterial<'_>, fact: &Fact) -> Remark {
 }
 
 /// Returns the promises in the order in which they get room: the most important open ones, the last ended ones, the
-/// other open ones, and more ended ones. `open` has the most important first, `ended` the last first.
+/// other open ones, and more ended ones. `open_promises` has the most important first, `ended_promises` the last first.
 fn order_promises<'f>(
     material: &PromptMaterial<'_>,
     mut open_promises: Vec<(&'f Fact, StateSection)>,

@@ -30,7 +30,7 @@ impl BlockRequest {
     }
 }
 
-/// Returns the values of the first section. `others` are the names of the other NPCs present.
+/// Returns the values of the first section. `other_names` are the names of the other NPCs present.
 pub(super) fn system_values(
     world: &World,
     npc: &Npc,

@@ -310,7 +310,7 @@ impl Templates {
             world: world.clone(),
             npc: npc.clone(),
             directives: directives.clone(),
-            asked: block_request,
+            block_request,
             text: text.clone(),
         };
         self.systems.insert(key, Arc::new(cached));

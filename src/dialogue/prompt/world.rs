@@ -331,7 +331,7 @@ fn non_empty_lines(text: &str) -> Vec<String> {
     lines.filter(|line| !line.is_empty()).map(str::to_owned).collect()
 }
 
-/// Returns the attributes of `who` (`None`: the world) that the NPC sees, each in words. `own`: they are the NPC's.
+/// Returns the attributes of `who` (`None`: the world) that the NPC sees, each in words. `is_own`: they are the NPC's.
 /// `changed` has the values that differ from the initial values.
 fn shown_attributes(
     world: &World,

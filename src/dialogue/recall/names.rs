@@ -14,7 +14,7 @@ use colloquy_ports::{StoreResult, ledger::facts::NamingFact};
 /// The maximum number of names read per knower and privacy, newest first.
 const MAX_NAMES_READ: u32 = 200;
 
-/// Returns the names of persons that the viewpoint may know at `at`.
+/// Returns the names of persons that the viewpoint may know at `moment`.
 ///
 /// # Errors
 /// If the ledger does not answer.

@@ -50,7 +50,7 @@ const NOW_TOLERANCE: TimeDelta = TimeDelta::seconds(1);
 /// The number of full facts read in parallel.
 const CONCURRENT_READS: usize = 8;
 
-/// Runs the hybrid search for `GET …/facts?q=`: best first, at most `limit`, as of `at`.
+/// Runs the hybrid search for `GET …/facts?q=`: best first, at most `limit`, as of `moment`.
 ///
 /// The index has only facts valid now. For a time in the past, the ledger answers from the newest 2,000 facts valid
 /// then. If the embedder fails, keywords must suffice, and the call's trace has the reason.

@@ -61,8 +61,8 @@ struct ExtractionAnswer {
     episode: Value,
 }
 
-/// Asks the small model, or uses the answer that an earlier attempt stored (`kept`). Checks the answer and embeds the
-/// facts and the episode.
+/// Asks the small model, or uses the answer that an earlier attempt stored (`stored_answer`). Checks the answer and
+/// embeds the facts and the episode.
 pub(super) async fn extract_learned(
     services: &Services,
     scope: &TenantScope,

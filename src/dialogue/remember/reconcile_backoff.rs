@@ -69,7 +69,8 @@ impl ReconcileBackoff {
         since.map_or(Duration::ZERO, |since| (now - since).to_std().unwrap_or_default())
     }
 
-    /// Records a failure; `away`: the judge is away. The memory backs off for `base`, doubled for each earlier failure.
+    /// Records a failure; `is_away`: the judge is away. The memory backs off for `base`, doubled for each earlier
+    /// failure.
     pub(super) fn record_failure(&self, key: MarkKey, is_away: bool, now: DateTime<Utc>, base: Duration) {
         let previous = self.0.get(&key);
         let times = previous.map_or(0, |previous| previous.times + 1);

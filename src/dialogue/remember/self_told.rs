@@ -85,7 +85,7 @@ pub(super) async fn split_shared(
 }
 
 /// Returns the turn's extraction for the memory of all players: facts alone, new or repeated. The rest is stored with
-/// `own`, the player's extraction.
+/// `private_extraction`, the player's extraction.
 pub(super) fn shared_extraction(private_extraction: &Extraction) -> Extraction {
     Extraction {
         audience: Audience {

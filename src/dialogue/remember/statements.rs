@@ -177,7 +177,7 @@ mod tests {
             player_line,
             reply,
             block_sentences: vec!["The player seems to hide a wound."],
-            others: Vec::new(),
+            other_speakers: Vec::new(),
         };
         lines.parse_statement(value)
     }
@@ -222,7 +222,7 @@ mod tests {
                 player_line: line,
                 reply: "Hm.",
                 block_sentences: Vec::new(),
-                others: colloquy_memory::joined_lines::other_speakers(line).collect(),
+                other_speakers: colloquy_memory::joined_lines::other_speakers(line).collect(),
             };
             let statement = lines.parse_statement(&value(speaker));
             assert_eq!(statement.map(|said| said.speaker).as_deref(), wanted, "{speaker}");

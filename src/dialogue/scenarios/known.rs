@@ -184,9 +184,9 @@ mod tests {
         let recent = |id: &str, opened: bool, told: bool| RecentScenario {
             id: id.parse().unwrap(),
             title: String::new(),
-            at: DateTime::UNIX_EPOCH,
+            latest_at: DateTime::UNIX_EPOCH,
             opened,
-            told,
+            is_told: told,
         };
         let known = KnownScenarios {
             recent: vec![

@@ -27,6 +27,7 @@ use crate::{
     recall,
     redaction::{self, MAX_STANDING_FACTS, PreparedRemovals},
     scenarios::{self, KnownScenarios, NpcPast},
+    scene::{Scene, SceneMember},
 };
 use colloquy_memory::{
     authored::{Greeting, Npc},

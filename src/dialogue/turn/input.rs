@@ -300,11 +300,11 @@ mod tests {
             cut.add_requester(heard, Some(by(key)));
             assert_eq!(cut.heard_chars, decided, "{key}");
         }
-        let keys: Vec<_> = cut.by.iter().filter_map(|by| by.key.as_deref()).collect();
+        let keys: Vec<_> = cut.requesters.iter().filter_map(|by| by.key.as_deref()).collect();
         assert_eq!(keys, ["a", "b", "c", "d"]);
         for n in 0..2 * MAX_RECORDED_CUTS {
             cut.add_requester(None, Some(by(&n.to_string())));
         }
-        assert_eq!(cut.by.len(), MAX_RECORDED_CUTS);
+        assert_eq!(cut.requesters.len(), MAX_RECORDED_CUTS);
     }
 }

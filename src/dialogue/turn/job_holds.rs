@@ -43,7 +43,7 @@ mod tests {
     #[test]
     fn cut_reply_waits_for_a_resume_and_a_whole_reply_for_its_playback() {
         let holds = JobHolds {
-            cut: TimeDelta::seconds(30),
+            after_cut: TimeDelta::seconds(30),
             playback: TimeDelta::seconds(60),
         };
         for (playback, was_cut, seconds) in [

@@ -73,8 +73,8 @@ pub(crate) fn locks_after_turn(input: &TurnInput, gathered: &GatheredContext, pr
 
 /// Returns the locks that the dialogue may have disclosed:
 /// - locks of the NPC's past and of conversations between NPCs, from the moment when a prompt has the content;
-/// - locks of memories, and of lore about deaths for which no line asked, that share a word with the text `said` in this
-///   turn or an earlier turn.
+/// - locks of memories, and of lore about deaths for which no line asked, that share a word with the
+///   `spoken_texts` in this turn or an earlier turn.
 pub(crate) fn disclosed_locks(
     input: &TurnInput,
     gathered: &GatheredContext,
@@ -172,8 +172,8 @@ fn lore_lock(input: &TurnInput, traced: &LoreTrace) -> DisclosureLock {
     }
 }
 
-/// Returns the locked texts of the prompt whose locks are not all in `told`, the locks disclosed by then, and those locked
-/// with lore: a told lock of lore counts only for texts with a word of the entry, or of such a memory.
+/// Returns the locked texts of the prompt whose locks are not all in `told_locks`, the locks disclosed by then, and
+/// those locked with lore: a told lock of lore counts only for texts with a word of the entry, or of such a memory.
 pub(crate) fn undisclosed_words(
     input: &TurnInput,
     gathered: &GatheredContext,

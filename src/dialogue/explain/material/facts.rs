@@ -58,7 +58,8 @@ impl Reader<'_> {
         facts.try_filter_map(|fact| async move { Ok(fact) }).try_collect().await
     }
 
-    /// Reads a fact of the prompt. A later statement that only reworded the fact does not count; an edit by a person does.
+    /// Reads a fact of the prompt. A later statement that only reworded the fact does not count; an edit by a person
+    /// does.
     async fn read_fact(&self, traced: &CandidateTrace, reasons: &mut Vec<String>) -> StoreResult<Option<Fact>> {
         let store = &self.services.ledger.facts;
         let id = traced.fact;

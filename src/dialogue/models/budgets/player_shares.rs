@@ -36,7 +36,7 @@ enum PlayerReading {
 }
 
 impl BudgetSettings {
-    /// Returns the limit for each player of a tenant with the budget `own`; `None` if unlimited.
+    /// Returns the limit for each player of a tenant with the budget `own_budget`; `None` if unlimited.
     pub(super) fn player_limit_for(&self, own_budget: Option<&TenantBudget>, budget: Budgeted) -> Option<f64> {
         let limit = self.limit_for(own_budget, budget).filter(|_| self.player_share < 1.0)?;
         let share = limit * self.player_share;

@@ -44,7 +44,7 @@ impl Default for BudgetSettings {
 }
 
 impl BudgetSettings {
-    /// Returns the limit for a tenant with the budget `own`; `None` if unlimited.
+    /// Returns the limit for a tenant with the budget `own_budget`; `None` if unlimited.
     pub(super) fn limit_for(&self, own_budget: Option<&TenantBudget>, budget: Budgeted) -> Option<f64> {
         let own_budget = own_budget.copied().unwrap_or_default();
         let limit = match budget {

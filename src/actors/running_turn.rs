@@ -117,7 +117,7 @@ impl RunningTurn {
         self.cut_sender
             .borrow()
             .as_ref()
-            .map(|cut| cut.by.clone())
+            .map(|cut| cut.requesters.clone())
             .unwrap_or_default()
     }
 

@@ -13,7 +13,9 @@ use colloquy_ports::StoreResult;
 /// place.
 pub(super) async fn last_meeting(services: &Services, input: &TurnInput) -> StoreResult<Option<Meeting>> {
     let Some(player) = &input.player else { return Ok(None) };
-    let (scope, npc, dialogue) = (&input.scope, &input.npc.id, input.dialogue.id);
+    let scope = &input.scope;
+    let npc = &input.npc.id;
+    let dialogue = input.dialogue.id;
     let dialogues = &services.ledger.dialogues;
     let meeting = async |unlocked| {
         dialogues

@@ -96,12 +96,12 @@ fn compile_schema(schema: &Value) -> Result<Validator, String> {
 }
 
 /// Returns why the arguments do not fit the rule, if they do not. The reason has no text of the arguments.
-fn find_argument_fault(rule: &ActionRule, asked: &RequestedAction) -> Option<String> {
+fn find_argument_fault(rule: &ActionRule, request: &RequestedAction) -> Option<String> {
     let validator = match compile_schema(&rule.arguments) {
         Ok(validator) => validator,
         Err(error) => return Some(error),
     };
-    let arguments = Value::Object(asked.arguments.clone());
+    let arguments = Value::Object(request.arguments.clone());
     let error = validator.validate(&arguments).err()?;
     Some(match error.instance_path().as_str() {
         "" => error.masked().to_string(),
@@ -121,10 +121,13 @@ pub(crate) async fn load_resting_actions(services: &Services, input: &TurnInput)
     if names.is_empty() || !services.settings.prompt.ask_for_state {
         return Ok(BTreeSet::new());
     }
-    let (actions, world, npc) = (&services.ledger.actions, &input.world.id, &input.npc.id);
-    let (player, until) = (input.player.as_ref(), input.started_at);
-    let done = actions.list_done_action_names(&input.scope, world, npc, player, &names, until);
-    done.await
+    let actions = &services.ledger.actions;
+    let world = &input.world.id;
+    let npc = &input.npc.id;
+    let player = input.player.as_ref();
+    let until = input.started_at;
+    let done_names = actions.list_done_action_names(&input.scope, world, npc, player, &names, until);
+    done_names.await
 }
 
 /// Returns the actions that the NPC may ask for in this turn, those that rest among them.
@@ -140,7 +143,7 @@ pub(crate) struct TurnActions {
     /// The actions for which the NPC may ask.
     eligible: Vec<ActionRule>,
     /// The actions that the NPC asked for.
-    asked: Vec<AskedAction>,
+    requests: Vec<AskedAction>,
     /// The lines about these, in the same order.
     pub lines: ActionLines,
 }
@@ -157,12 +160,12 @@ impl TurnActions {
         services: &Services,
         input: &TurnInput,
         state: &WorldState,
-        asked: &[Action],
+        requests: &[Action],
         resting: &BTreeSet<String>,
     ) -> Result<Self, TemplateError> {
         let mut eligible = actions_of_turn(services, input, state);
-        eligible.retain(|rule| !resting.contains(&rule.name) && !is_waiting(rule, asked, input.started_at));
-        Self::with_rules(services, input, state, (eligible, asked))
+        eligible.retain(|rule| !resting.contains(&rule.name) && !is_waiting(rule, requests, input.started_at));
+        Self::with_rules(services, input, state, eligible, requests)
     }
 
     /// Renders the lines about these rules and actions.
@@ -170,19 +173,21 @@ impl TurnActions {
         services: &Services,
         input: &TurnInput,
         state: &WorldState,
-        (eligible, asked): (Vec<ActionRule>, &[Action]),
+        eligible: Vec<ActionRule>,
+        requests: &[Action],
     ) -> Result<Self, TemplateError> {
-        let (language, now) = (input.npc.language, input.started_at);
+        let language = input.npc.language;
+        let now = input.started_at;
         let clock = GameClock::new(&input.world.settings, state);
-        let of_turn = |action: &Action| AskedAction {
+        let to_asked_action = |action: &Action| AskedAction {
             id: action.request.id,
             name: action.request.name.clone(),
             status: action.status(now),
         };
         Ok(Self {
-            lines: ActionLines::render(&services.prompts, language, &eligible, asked, (now, clock))?,
+            lines: ActionLines::render(&services.prompts, language, &eligible, requests, now, clock)?,
             eligible,
-            asked: asked.iter().map(of_turn).collect(),
+            requests: requests.iter().map(to_asked_action).collect(),
         })
     }
 
@@ -192,14 +197,15 @@ impl TurnActions {
         services: &Services,
         input: &TurnInput,
         state: &WorldState,
-        (traced, rows): (&ActionsTrace, Vec<Action>),
+        traced: &ActionsTrace,
+        rows: &[Action],
     ) -> Result<Self, TemplateError> {
         let rules = input.world.settings.action_rules();
         let offered = traced
             .offered
             .iter()
             .filter_map(|name| rules.iter().find(|rule| rule.name == *name));
-        let told = traced.outcomes.iter().filter_map(|outcome| {
+        let traced_actions = traced.outcomes.iter().filter_map(|outcome| {
             let mut action = rows.iter().find(|row| row.request.id == outcome.action)?.clone();
             // The answer, or the rewind, came later.
             let was_answered = [ActionStatus::Done, ActionStatus::Refused].map(ActionStatus::as_str);
@@ -209,17 +215,18 @@ impl TurnActions {
             action.stands = true;
             Some(action)
         });
-        let (offered, told): (Vec<ActionRule>, Vec<Action>) = (offered.cloned().collect(), told.collect());
-        Self::with_rules(services, input, state, (offered, &told))
+        let offered: Vec<ActionRule> = offered.cloned().collect();
+        let traced_actions: Vec<Action> = traced_actions.collect();
+        Self::with_rules(services, input, state, offered, &traced_actions)
     }
 
     /// Returns the trace of the actions in a prompt.
     pub(crate) fn trace(&self, prompt: &Prompt) -> ActionsTrace {
-        let outcomes = prompt.outcomes.iter().filter_map(|at| self.asked.get(*at));
-        let outcome = |asked: &AskedAction| OutcomeTrace {
-            action: asked.id,
-            name: asked.name.clone(),
-            status: asked.status.as_str().to_owned(),
+        let outcomes = prompt.outcomes.iter().filter_map(|index| self.requests.get(*index));
+        let outcome = |action: &AskedAction| OutcomeTrace {
+            action: action.id,
+            name: action.name.clone(),
+            status: action.status.as_str().to_owned(),
         };
         ActionsTrace {
             offered: self.offered(prompt).into_iter().map(|rule| rule.name).collect(),
@@ -230,23 +237,23 @@ impl TurnActions {
 
     /// Returns the actions that the prompt offers.
     pub(crate) fn offered(&self, prompt: &Prompt) -> Vec<ActionRule> {
-        let shown = prompt.offers.iter().filter_map(|at| self.eligible.get(*at));
-        shown.cloned().collect()
+        let offered_rules = prompt.offers.iter().filter_map(|index| self.eligible.get(*index));
+        offered_rules.cloned().collect()
     }
 
     /// Returns the settled actions whose outcome the prompt tells.
     pub(crate) fn told<'a>(&'a self, prompt: &'a Prompt) -> impl Iterator<Item = ActionId> + 'a {
-        let shown = prompt.outcomes.iter().filter_map(|at| self.asked.get(*at));
-        let settled = shown.filter(|asked| asked.status != ActionStatus::Requested);
-        settled.map(|asked| asked.id)
+        let shown_actions = prompt.outcomes.iter().filter_map(|index| self.requests.get(*index));
+        let settled_actions = shown_actions.filter(|action| action.status != ActionStatus::Requested);
+        settled_actions.map(|action| action.id)
     }
 }
 
 /// True if the NPC has asked for an action and has no answer yet. A prompt says so, and does not offer the action. An
 /// action with arguments is still offered: the next request may have others.
-fn is_waiting(rule: &ActionRule, asked: &[Action], now: DateTime<Utc>) -> bool {
+fn is_waiting(rule: &ActionRule, requests: &[Action], now: DateTime<Utc>) -> bool {
     let has_arguments = || rule.arguments != no_arguments();
-    let mut waiting = asked
+    let mut waiting = requests
         .iter()
         .filter(|action| action.status(now) == ActionStatus::Requested);
     waiting.any(|action| action.request.name == rule.name) && !has_arguments()
@@ -260,19 +267,22 @@ pub(crate) async fn load_outcomes(services: &Services, input: &TurnInput) -> Sto
     if !services.settings.prompt.ask_for_state || !rules.any(|rule| rule.is_for(&input.npc)) {
         return Ok(Vec::new());
     }
-    let (actions, dialogue) = (&services.ledger.actions, input.dialogue.id);
-    let (npc, player, now) = (&input.npc.id, input.player.as_ref(), input.started_at);
-    let (mut asked, elsewhere) = tokio::try_join!(
+    let actions = &services.ledger.actions;
+    let dialogue = input.dialogue.id;
+    let npc = &input.npc.id;
+    let player = input.player.as_ref();
+    let now = input.started_at;
+    let (mut requests, waiting_elsewhere) = tokio::try_join!(
         actions.load_latest_actions(&input.scope, dialogue, npc, now),
         actions.load_actions_waiting_elsewhere(&input.scope, (&input.world.id, dialogue), npc, player, now),
     )?;
     let points_back = keywords::refers_back(&input.heard_text());
-    asked.retain(|action| match input.checkpoint.action_told_in(action.request.id) {
+    requests.retain(|action| match input.checkpoint.action_told_in(action.request.id) {
         None => true,
         Some(turn) => points_back && turn == input.checkpoint.turn,
     });
-    asked.extend(elsewhere);
-    Ok(asked)
+    requests.extend(waiting_elsewhere);
+    Ok(requests)
 }
 
 /// Returns a row for each action whose arguments fit its rule; the reasons of the others go to `notes`.
@@ -280,12 +290,12 @@ pub(crate) fn new_actions(
     services: &Services,
     input: &TurnInput,
     turn: &Turn,
-    asked: &[RequestedAction],
+    requests: &[RequestedAction],
     notes: &mut Vec<String>,
 ) -> Vec<NewAction> {
     let rules = input.world.settings.action_rules();
-    let mut rows = Vec::with_capacity(asked.len());
-    for action in asked {
+    let mut rows = Vec::with_capacity(requests.len());
+    for action in requests {
         let Some(rule) = rules.iter().find(|rule| rule.name == action.name) else {
             continue;
         };
@@ -325,19 +335,20 @@ pub async fn answer_action(
     (kind, text): (AnswerKind, &str),
     edit: &Edit,
 ) -> StoreResult<AnswerOutcome> {
-    let (authored, asked) = (&services.ledger.authored, &action.request);
-    let world = authored.load_world(scope, &asked.world).await?;
-    let npc = authored.load_npc(scope, &asked.world, &asked.npc).await?;
-    let name = npc.map_or_else(|| asked.npc.to_string(), |npc| npc.name);
+    let authored = &services.ledger.authored;
+    let request = &action.request;
+    let world = authored.load_world(scope, &request.world).await?;
+    let npc = authored.load_npc(scope, &request.world, &request.npc).await?;
+    let name = npc.map_or_else(|| request.npc.to_string(), |npc| npc.name);
     let language = world.map_or(Language::En, |world| world.language);
     let event = NewStateChange {
         id: services.ids.next_id(),
-        world: asked.world.clone(),
-        dialogue: Some(asked.dialogue),
+        world: request.world.clone(),
+        dialogue: Some(request.dialogue),
         change: StateChange::Happened {
-            text: describe_answer(language, &name, &asked.name, kind, text),
+            text: describe_answer(language, &name, &request.name, kind, text),
         },
-        cause: Cause::Action(asked.id),
+        cause: Cause::Action(request.id),
         changed_at: edit.made_at,
     };
     let answer = ActionAnswer {
@@ -346,21 +357,21 @@ pub async fn answer_action(
         answered_at: edit.made_at,
     };
     let actions = &services.ledger.actions;
-    actions.answer_action(scope, asked.id, &answer, &event, edit).await
+    actions.answer_action(scope, request.id, &answer, &event, edit).await
 }
 
 /// The answer in one sentence, for the events of the world.
 fn describe_answer(language: Language, npc: &str, action: &str, kind: AnswerKind, text: &str) -> String {
-    let what = match (language, kind) {
+    let sentence = match (language, kind) {
         (Language::En, AnswerKind::Done) => format!("The action {action} of {npc} was done"),
         (Language::En, AnswerKind::Refused) => format!("The action {action} of {npc} was refused"),
         (Language::Ko, AnswerKind::Done) => format!("{npc}의 행동 {action}: 이루어짐"),
         (Language::Ko, AnswerKind::Refused) => format!("{npc}의 행동 {action}: 거절됨"),
     };
     if text.is_empty() {
-        what
+        sentence
     } else {
-        format!("{what}: {text}")
+        format!("{sentence}: {text}")
     }
 }
 

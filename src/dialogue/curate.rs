@@ -11,6 +11,7 @@ mod insights;
 mod material;
 mod prompt_ids;
 mod turn_values;
+mod unread_turns;
 mod world_state;
 
 use std::time::{Duration, Instant};
@@ -53,7 +54,7 @@ const COMPRESS_FROM_TURN: u32 = 50;
 #[serde(try_from = "AnyStepAnswer")]
 struct StepAnswer {
     parts: StepParts,
-    done: Option<bool>,
+    is_done: Option<bool>,
 }
 
 #[derive(Deserialize)]
@@ -61,7 +62,8 @@ struct AnyStepAnswer {
     findings: Option<Vec<Value>>,
     edits: Option<Vec<Value>>,
     insights: Option<Vec<Value>>,
-    done: Option<bool>,
+    #[serde(rename = "done")]
+    is_done: Option<bool>,
 }
 
 impl TryFrom<AnyStepAnswer> for StepAnswer {
@@ -72,7 +74,7 @@ impl TryFrom<AnyStepAnswer> for StepAnswer {
             findings,
             edits,
             insights,
-            done,
+            is_done,
         } = answer;
         if findings.is_none() && edits.is_none() && insights.is_none() {
             return Err("neither findings nor edits nor insights");
@@ -82,7 +84,7 @@ impl TryFrom<AnyStepAnswer> for StepAnswer {
             edits: edits.unwrap_or_default(),
             insights: insights.unwrap_or_default(),
         };
-        Ok(Self { parts, done })
+        Ok(Self { parts, is_done })
     }
 }
 
@@ -98,7 +100,7 @@ struct DirectAnswer {
 struct PendingPass<'a> {
     services: &'a Services,
     scope: &'a TenantScope,
-    said: &'a JobInput,
+    job_input: &'a JobInput,
     material: &'a PassMaterial,
     budget: CurationBudget,
     /// No call begins later. The rest of the lease is for the last call and the write.
@@ -113,24 +115,25 @@ pub(super) async fn curate_turns(
     services: &Services,
     scope: &TenantScope,
     job: &Job,
-    said: &JobInput,
+    job_input: &JobInput,
 ) -> Result<JobReport, JobError> {
     let lease = Duration::from_secs(services.settings.jobs.lease_s);
     let last_call_at = services.clock.monotonic_now() + lease / 3;
-    let Some(commit) = make_pass(services, scope, job, said, last_call_at).await? else {
+    let Some(commit) = make_pass(services, scope, job, job_input, last_call_at).await? else {
         services.ledger.jobs.finish_job(scope, job.id, &tallied_usage()).await?;
         return Ok(JobReport::default());
     };
     failpoint!("pass.made");
     let stored = services.ledger.curation.commit_pass(scope, &commit).await?;
     failpoint!("pass.durable");
-    if stored && commit.pass.to_turn < said.turn.number {
+    if stored && commit.pass.to_turn < job_input.turn.number {
         // A backlog takes several passes.
-        let (next, now) = (services.ids.next_id(), services.clock.now());
+        let next_pass = services.ids.next_id();
+        let now = services.clock.now();
         services
             .ledger
             .curation
-            .queue_pass(scope, said.dialogue.id, next, now)
+            .queue_pass(scope, job_input.dialogue.id, next_pass, now)
             .await?;
     }
     Ok(JobReport::default())
@@ -141,11 +144,11 @@ async fn make_pass(
     services: &Services,
     scope: &TenantScope,
     job: &Job,
-    said: &JobInput,
+    job_input: &JobInput,
     last_call_at: Instant,
 ) -> Result<Option<PassCommit>, JobError> {
-    let budget = CurationBudget::load_for_pass(services, scope, said.turn.player.as_ref()).await?;
-    let material = load_material(services, scope, said).await?;
+    let budget = CurationBudget::load_for_pass(services, scope, job_input.turn.player.as_ref()).await?;
+    let material = load_material(services, scope, job_input).await?;
     let Some(material) = material.filter(|_| services.settings.curation.is_on()) else {
         return Ok(None);
     };
@@ -153,7 +156,7 @@ async fn make_pass(
     let pass = PendingPass {
         services,
         scope,
-        said,
+        job_input,
         material: &material,
         budget,
         last_call_at,
@@ -161,12 +164,12 @@ async fn make_pass(
     let (draft, method) = match pass.edit_in_steps().await {
         Ok(draft) => (draft, PassMethod::Edits),
         Err(error) if is_worth_a_direct_call(&error) && pass.has_time() && pass.budget.check(services).is_ok() => {
-            tracing::info!(dialogue = %said.dialogue.id, %error, "the notes could not be edited step by step");
+            tracing::info!(dialogue = %job_input.dialogue.id, %error, "the notes could not be edited step by step");
             (pass.write_directly().await?, PassMethod::Direct)
         }
         Err(error) => return Err(error),
     };
-    let commit = commit_of(services, scope, job, said, &material, (draft, method)).await?;
+    let commit = commit_of(services, scope, job, job_input, &material, draft, method).await?;
     Ok(Some(commit))
 }
 
@@ -189,12 +192,12 @@ impl PendingPass<'_> {
         let mut draft = PassDraft::new(self.material, settings.memory_chars);
         let mut messages = vec![ChatMessage::new(ChatRole::User, self.render_prompt(false)?)];
         for step in 0..settings.max_steps.max(1) {
-            let asked = self.ask_model::<StepAnswer>(&messages, step_schema(), false).await;
-            let (StepAnswer { parts, done }, text) = match asked {
+            let answer = self.ask_model::<StepAnswer>(&messages, step_schema(), false).await;
+            let (StepAnswer { parts, is_done }, text) = match answer {
                 Ok(answered) => answered,
                 Err(error) if step == 0 => return Err(error),
                 Err(error) => {
-                    tracing::info!(dialogue = %self.said.dialogue.id, %error, "a later step of a curation pass was of no use");
+                    tracing::info!(dialogue = %self.job_input.dialogue.id, %error, "a later step of a curation pass was of no use");
                     break;
                 }
             };
@@ -203,7 +206,7 @@ impl PendingPass<'_> {
             if is_empty {
                 return Ok(draft);
             }
-            let is_done = done.unwrap_or(true) && outcomes.iter().all(|outcome| outcome.fault.is_none());
+            let is_done = is_done.unwrap_or(true) && outcomes.iter().all(|outcome| outcome.fault.is_none());
             if is_done || !self.has_time() {
                 break;
             }
@@ -267,7 +270,8 @@ impl PendingPass<'_> {
     }
 
     fn render_prompt(&self, direct: bool) -> Result<String, JobError> {
-        let (services, material) = (self.services, self.material);
+        let services = self.services;
+        let material = self.material;
         let values = minijinja::context! {
             direct,
             compress => material.last.number >= COMPRESS_FROM_TURN,
@@ -281,14 +285,14 @@ impl PendingPass<'_> {
         };
         Ok(services
             .prompts
-            .render(self.said.npc.language, Template::Curation, values)?)
+            .render(self.job_input.npc.language, Template::Curation, values)?)
     }
 
     fn render_outcome(&self, draft: &PassDraft, outcomes: &[EditOutcome]) -> Result<String, JobError> {
         let services = self.services;
         let results: Vec<_> = outcomes
             .iter()
-            .map(|outcome| minijinja::context! { what => outcome.what, number => outcome.number, fault => outcome.fault, by => outcome.by })
+            .map(|outcome| minijinja::context! { what => outcome.part, number => outcome.number, fault => outcome.fault, by => outcome.fault_number })
             .collect();
         let values = minijinja::context! {
             results,
@@ -296,7 +300,7 @@ impl PendingPass<'_> {
             max_memory => services.settings.curation.memory_chars,
             memory => draft.memory().as_str().lines().map(str::to_owned).collect::<Vec<_>>(),
         };
-        let language = self.said.npc.language;
+        let language = self.job_input.npc.language;
         Ok(services.prompts.render(language, Template::CurationOutcome, values)?)
     }
 }
@@ -305,13 +309,15 @@ async fn commit_of(
     services: &Services,
     scope: &TenantScope,
     job: &Job,
-    said: &JobInput,
+    job_input: &JobInput,
     material: &PassMaterial,
-    (mut draft, method): (PassDraft, PassMethod),
+    mut draft: PassDraft,
+    method: PassMethod,
 ) -> Result<PassCommit, JobError> {
     let last = &material.last;
-    let insights = insights::insights_for_npcs(services, scope, said, material, draft.take_insights()).await?;
-    let (world, dialogue) = (said.dialogue.world.clone(), said.dialogue.id);
+    let insights = insights::insights_for_npcs(services, scope, job_input, material, draft.take_insights()).await?;
+    let world = job_input.dialogue.world.clone();
+    let dialogue = job_input.dialogue.id;
     let result = draft.into_result(services, material, &world, dialogue);
     Ok(PassCommit {
         fence: job.fence(),
@@ -337,13 +343,13 @@ async fn commit_of(
 }
 
 fn finding_schema() -> Value {
-    let names = |all: &[&str]| json!({ "type": "string", "enum": all });
+    let one_of = |names: &[&str]| json!({ "type": "string", "enum": names });
     let item = JsonSchema::object(json!({
         "about": { "type": "string" },
-        "kind": names(&FindingKind::ALL.map(FindingKind::as_str)),
+        "kind": one_of(&FindingKind::ALL.map(FindingKind::as_str)),
         "text": { "type": "string", "maxLength": MAX_FINDING_CHARS },
         "turns": { "type": "array", "items": { "type": "integer" } },
-        "decision": names(&Decision::ALL.map(Decision::as_str)),
+        "decision": one_of(&Decision::ALL.map(Decision::as_str)),
         "reason": { "type": "string", "maxLength": MAX_REASON_CHARS },
     }));
     json!({ "type": "array", "maxItems": MAX_FINDINGS_PER_PASS, "items": item })

@@ -69,25 +69,32 @@ pub(crate) async fn read_episodes(services: &Services, input: &TurnInput) -> Sto
     let pair = pair_of(input, player);
     // All turns of the history may be among the newest and the most important.
     let in_history = u32::try_from(input.history.len()).unwrap_or(u32::MAX);
-    let most = |count: u32| {
-        let wanted = count.saturating_add(in_history).saturating_add(SPARE_CANDIDATES);
-        if count == 0 { 0 } else { wanted }
+    let max_candidates = |count: u32| {
+        let candidates = count.saturating_add(in_history).saturating_add(SPARE_CANDIDATES);
+        if count == 0 { 0 } else { candidates }
     };
-    let (cache, scope) = (&services.memory_cache.episodes, &input.scope);
-    let known = cache.cached_episodes(scope, pair);
+    let cache = &services.memory_cache.episodes;
+    let scope = &input.scope;
+    let cached = cache.cached_episodes(scope, pair);
     let request = EpisodeRequest {
         pair,
-        recent: most(settings.recent),
-        important: most(settings.important),
+        recent: max_candidates(settings.recent),
+        important: max_candidates(settings.important),
         min_importance: MIN_IMPORTANT,
-        after: known.lock().read_after(),
+        after: cached.lock().read_after(),
         rows: u32::try_from(MAX_COMPARED_EPISODES).unwrap_or(u32::MAX),
     };
-    let found = services.ledger.episodes.find_episodes(scope, &request).await?;
-    cache.add_rows(scope, pair, &known, (found.rows, &services.embedder.info().model));
+    let found_episodes = services.ledger.episodes.find_episodes(scope, &request).await?;
+    cache.add_rows(
+        scope,
+        pair,
+        &cached,
+        found_episodes.rows,
+        &services.embedder.info().model,
+    );
     Ok(ReadEpisodes {
-        standing: found.standing,
-        episodes: known,
+        standing: found_episodes.standing,
+        episodes: cached,
     })
 }
 
@@ -100,14 +107,14 @@ fn turns_in_prompt(services: &Services, input: &TurnInput) -> HashSet<TurnId> {
     turns.map(|turn| turn.id).collect()
 }
 
-/// Returns the candidates for the prompt of a turn. `embedding` is the line's, if the turn is about something; `gone` was
-/// taken out of memory.
+/// Returns the candidates for the prompt of a turn. `embedding` is the line's, if the turn is about something;
+/// `removals` were taken out of memory.
 pub(crate) async fn find_candidates(
     services: &Services,
     input: &TurnInput,
-    read: ReadEpisodes,
+    pair_episodes: ReadEpisodes,
     embedding: Option<&[f32]>,
-    gone: &PreparedRemovals<'_>,
+    removals: &PreparedRemovals<'_>,
 ) -> StoreResult<Vec<EpisodeHit>> {
     let Some(player) = &input.player else {
         return Ok(Vec::new());
@@ -115,7 +122,7 @@ pub(crate) async fn find_candidates(
     let ReadEpisodes {
         mut standing,
         episodes: cached,
-    } = read;
+    } = pair_episodes;
     let in_prompt = turns_in_prompt(services, input);
     standing.retain(|turn| !in_prompt.contains(turn));
     let model = &services.embedder.info().model;
@@ -124,36 +131,8 @@ pub(crate) async fn find_candidates(
     let similarities = line.map(|line| rank_by_similarity(services, &cached.lock(), line, model));
     let mut ranked = similarities.unwrap_or_default();
     ranked.retain(|(turn, _)| !in_prompt.contains(turn));
-    let mut episodes = cached.lock().episodes_of(&standing);
-    let mut known: HashSet<TurnId> = episodes.iter().map(|episode| episode.turn).collect();
-    let mut unread: Vec<TurnId> = standing.into_iter().filter(|turn| !known.contains(turn)).collect();
-    let wanted = usize::try_from(services.settings.episodes.similar).unwrap_or(usize::MAX);
-    let wanted = wanted.saturating_add(input.history.len());
-    let mut left: Vec<TurnId> = ranked.iter().map(|(turn, _)| *turn).collect();
-    let mut similar = 0;
-    // Usually all candidates stand, and one read or none is enough. Unsaid lines never take the place of standing ones.
-    let mut at_once = CONFIRMED_AT_ONCE.max(wanted);
-    while similar < wanted && !left.is_empty() || !unread.is_empty() {
-        let some: Vec<TurnId> = left.drain(..left.len().min(at_once)).collect();
-        at_once = at_once.saturating_mul(4);
-        unread.extend(some.iter().filter(|turn| !known.contains(turn)));
-        if !unread.is_empty() {
-            let pair = pair_of(input, player);
-            let store = &services.ledger.episodes;
-            let found = store.load_standing_episodes(&input.scope, pair, &unread).await?;
-            known.extend(found.iter().map(|episode| episode.turn));
-            episodes.extend(found);
-            unread.clear();
-        }
-        similar += some.iter().filter(|turn| known.contains(turn)).count();
-    }
-    // The locks of an episode whose turn is in the history need no reads. As for facts, a greeting has no locked episode:
-    // the player has asked for nothing, and the episode would lock what the session teaches.
-    let in_history = |episode: &Episode| {
-        let mut numbers = input.history.iter().map(|turn| turn.number);
-        episode.dialogue == input.dialogue.id && numbers.any(|number| number == episode.number)
-    };
-    episodes.retain(|episode| episode.locks.is_empty() || !input.is_greeting() && !in_history(episode));
+    let mut episodes = load_standing(services, input, player, &cached, standing, &ranked).await?;
+    episodes.retain(|episode| may_be_candidate(input, episode));
     let locked = episodes.into_iter().map(|episode| {
         let locks = episode.locks.clone();
         (episode, locks)
@@ -161,8 +140,8 @@ pub(crate) async fn find_candidates(
     let locked: Vec<_> = locked.collect();
     let open = locks::filter_open(services, &input.scope, &input.world, &input.viewpoint(), locked).await?;
     let similarities: HashMap<TurnId, f64> = ranked.into_iter().collect();
-    let found = redaction::redact_episodes(gone, open);
-    let turns: BTreeSet<TurnId> = found.iter().map(|(episode, _)| episode.turn).collect();
+    let redacted_episodes = redaction::redact_episodes(removals, open);
+    let turns: BTreeSet<TurnId> = redacted_episodes.iter().map(|(episode, _)| episode.turn).collect();
     let vectors = compares_meaning.then(|| cached.lock().vectors_of(&turns, model));
     let mut vectors = vectors.unwrap_or_default();
     let hit = |(episode, redacted): (Episode, bool)| EpisodeHit {
@@ -171,7 +150,56 @@ pub(crate) async fn find_candidates(
         episode,
         redacted,
     };
-    Ok(found.into_iter().map(hit).collect())
+    Ok(redacted_episodes.into_iter().map(hit).collect())
+}
+
+/// Returns those of the turns `standing` and of the best of `ranked` whose lines still stand. `cached` needs no reads.
+async fn load_standing(
+    services: &Services,
+    input: &TurnInput,
+    player: &PlayerId,
+    cached: &Mutex<PairEpisodes>,
+    standing: BTreeSet<TurnId>,
+    ranked: &[(TurnId, f64)],
+) -> StoreResult<Vec<Episode>> {
+    let mut episodes = cached.lock().episodes_of(&standing);
+    let mut known_turns: HashSet<TurnId> = episodes.iter().map(|episode| episode.turn).collect();
+    let mut unread: Vec<TurnId> = standing
+        .into_iter()
+        .filter(|turn| !known_turns.contains(turn))
+        .collect();
+    let wanted_count = usize::try_from(services.settings.episodes.similar).unwrap_or(usize::MAX);
+    let wanted_count = wanted_count.saturating_add(input.history.len());
+    let mut remaining_turns: Vec<TurnId> = ranked.iter().map(|(turn, _)| *turn).collect();
+    let mut similar_count = 0;
+    // Usually all candidates stand, and one read or none is enough. Unsaid lines never take the place of standing ones.
+    let mut batch_size = CONFIRMED_AT_ONCE.max(wanted_count);
+    while similar_count < wanted_count && !remaining_turns.is_empty() || !unread.is_empty() {
+        let batch: Vec<TurnId> = remaining_turns.drain(..remaining_turns.len().min(batch_size)).collect();
+        batch_size = batch_size.saturating_mul(4);
+        unread.extend(batch.iter().filter(|turn| !known_turns.contains(turn)));
+        if !unread.is_empty() {
+            let store = &services.ledger.episodes;
+            let loaded = store
+                .load_standing_episodes(&input.scope, pair_of(input, player), &unread)
+                .await?;
+            known_turns.extend(loaded.iter().map(|episode| episode.turn));
+            episodes.extend(loaded);
+            unread.clear();
+        }
+        similar_count += batch.iter().filter(|turn| known_turns.contains(turn)).count();
+    }
+    Ok(episodes)
+}
+
+/// The locks of an episode whose turn is in the history need no reads. As for facts, a greeting has no locked episode:
+/// the player has asked for nothing, and the episode would lock what the session teaches.
+fn may_be_candidate(input: &TurnInput, episode: &Episode) -> bool {
+    let in_history = || {
+        let mut numbers = input.history.iter().map(|turn| turn.number);
+        episode.dialogue == input.dialogue.id && numbers.any(|number| number == episode.number)
+    };
+    episode.locks.is_empty() || !input.is_greeting() && !in_history()
 }
 
 /// Returns the episodes with at least the minimum similarity, best first. Equal similarities: the newer first.
@@ -192,13 +220,13 @@ fn rank_by_similarity(services: &Services, episodes: &PairEpisodes, line: &[f32]
     ranked
 }
 
-/// Returns the episodes that a trace names and that its prompt may have, as they stand now. `gone` was taken out of memory at
-/// the time. Near-duplicates are left out, because a chosen episode tells the same.
+/// Returns the episodes that a trace names and that its prompt may have, as they stand now. `removals` were taken out
+/// of memory at the time. Near-duplicates are left out, because a chosen episode tells the same.
 pub(crate) async fn reread_episodes(
     services: &Services,
     input: &TurnInput,
     traced: &[EpisodeTrace],
-    gone: &PreparedRemovals<'_>,
+    removals: &PreparedRemovals<'_>,
 ) -> StoreResult<Vec<EpisodeHit>> {
     let Some(player) = &input.player else {
         return Ok(Vec::new());
@@ -209,15 +237,19 @@ pub(crate) async fn reread_episodes(
     if turns.is_empty() {
         return Ok(Vec::new());
     }
-    let (store, pair) = (&services.ledger.episodes, pair_of(input, player));
-    let found = store.load_standing_episodes(&input.scope, pair, &turns).await?;
+    let store = &services.ledger.episodes;
+    let pair = pair_of(input, player);
+    let loaded = store.load_standing_episodes(&input.scope, pair, &turns).await?;
     let hit = |(episode, redacted): (Episode, bool)| EpisodeHit {
         similarity: similarities.get(&episode.turn).copied().flatten(),
         vector: [].into(),
         episode,
         redacted,
     };
-    let mut hits: Vec<EpisodeHit> = redaction::redact_episodes(gone, found).into_iter().map(hit).collect();
+    let mut hits: Vec<EpisodeHit> = redaction::redact_episodes(removals, loaded)
+        .into_iter()
+        .map(hit)
+        .collect();
     hits.sort_by_key(|hit| hit.episode.turn);
     Ok(hits)
 }

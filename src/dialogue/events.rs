@@ -199,9 +199,11 @@ impl EventBody {
             Self::DialogueRewound(rewound) if !rewound.quoted_in.is_empty() => {
                 Some(Self::DialogueRewound(rewound.clone().for_players()))
             }
-            Self::ReplyDone(done) if done.usage.prompt_tokens > 0 => Some(Self::ReplyDone(done.clone().for_players())),
-            Self::NpcTurnDone(done) if done.usage.prompt_tokens > 0 => {
-                Some(Self::NpcTurnDone(done.clone().for_players()))
+            Self::ReplyDone(reply) if reply.usage.prompt_tokens > 0 => {
+                Some(Self::ReplyDone(reply.clone().for_players()))
+            }
+            Self::NpcTurnDone(reply) if reply.usage.prompt_tokens > 0 => {
+                Some(Self::NpcTurnDone(reply.clone().for_players()))
             }
             _ => None,
         }
@@ -242,10 +244,10 @@ impl EventBody {
     }
     /// Builds `reply.done`, or its counterpart for this kind of dialogue.
     #[must_use]
-    pub const fn reply_done(kind: DialogueKind, done: ReplyDone) -> Self {
+    pub const fn reply_done(kind: DialogueKind, reply: ReplyDone) -> Self {
         match kind {
-            DialogueKind::Session => Self::ReplyDone(done),
-            DialogueKind::NpcConversation => Self::NpcTurnDone(done),
+            DialogueKind::Session => Self::ReplyDone(reply),
+            DialogueKind::NpcConversation => Self::NpcTurnDone(reply),
         }
     }
     /// Builds `turn.committed`, or its counterpart for this kind of dialogue.

@@ -93,8 +93,8 @@ pub async fn explain_turn(
     for call in trace.calls.iter().filter(|call| call.attempts > 0) {
         TaskUsage::add_usage(&mut tasks, &call.task, call.attempts, call.usage);
     }
-    for one in jobs.iter().flat_map(|job| &job.calls) {
-        TaskUsage::add_usage(&mut tasks, &one.task, one.calls, one.usage);
+    for call in jobs.iter().flat_map(|job| &job.calls) {
+        TaskUsage::add_usage(&mut tasks, &call.task, call.calls, call.usage);
     }
     Ok(TurnExplanation::Explained(Box::new(Explanation {
         explained: Explained {

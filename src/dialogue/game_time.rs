@@ -40,28 +40,31 @@ impl<'w> WorldDays<'w> {
 
     /// Returns the date in numbers, and the weekday in the language of the prompt, because small models compute weekdays
     /// wrongly from a date. The weekday is empty if the calendar has no weeks.
-    pub(crate) fn day_of(&self, language: Language, at: DateTime<Utc>) -> (String, String) {
+    pub(crate) fn day_of(&self, language: Language, real_time: DateTime<Utc>) -> (String, String) {
         if let Some(clock) = self.clock() {
-            let moment = clock.game_time_at(at);
+            let moment = clock.game_time_at(real_time);
             let weekday = moment.weekday(language).unwrap_or_default();
             return (moment.date_text(), weekday.to_owned());
         }
-        let day = at.weekday().num_days_from_monday() as usize;
+        let day = real_time.weekday().num_days_from_monday() as usize;
         let name = gregorian_weekdays(language).get(day).copied();
-        let date = at.format("%Y-%m-%d").to_string();
+        let date = real_time.format("%Y-%m-%d").to_string();
         (date, name.unwrap_or_default().to_owned())
     }
 
     /// Returns the moment of the world's clock or, without one, of real time.
-    pub(crate) fn moment_at(&self, at: DateTime<Utc>) -> GameMoment<'_> {
+    pub(crate) fn moment_at(&self, real_time: DateTime<Utc>) -> GameMoment<'_> {
         let clock = self.clock();
-        clock.map_or_else(|| GameMoment::from_real(at), |clock| clock.game_time_at(at))
+        clock.map_or_else(
+            || GameMoment::from_real(real_time),
+            |clock| clock.game_time_at(real_time),
+        )
     }
 
     /// Returns the moment of the game, such as `1024-03-05 14:30`. `None`: the world has no clock.
     #[must_use]
-    pub fn game_time_text(&self, at: DateTime<Utc>) -> Option<String> {
-        self.clock().map(|clock| clock.game_time_at(at).text())
+    pub fn game_time_text(&self, real_time: DateTime<Utc>) -> Option<String> {
+        self.clock().map(|clock| clock.game_time_at(real_time).text())
     }
 
     /// Returns the months and weekdays of the world's own calendar; empty with the Gregorian calendar.

@@ -24,16 +24,16 @@ impl HeardLength {
             Self::Chars(chars) => return chars,
             Self::Utf16(units) => units,
         };
-        let mut left = units;
+        let mut remaining_units = units;
         let mut chars = 0;
         for c in text.chars() {
-            if left < c.len_utf16() {
+            if remaining_units < c.len_utf16() {
                 return chars;
             }
-            left -= c.len_utf16();
+            remaining_units -= c.len_utf16();
             chars += 1;
         }
-        chars.saturating_add(left)
+        chars.saturating_add(remaining_units)
     }
 }
 

@@ -100,7 +100,7 @@ impl ClassifiedIntent {
             ),
         ];
         let unsearched = sources.into_iter().filter(|(is_unsearched, _)| *is_unsearched);
-        unsearched.map(|(_, what)| format!("{what}, intent {intent}")).collect()
+        unsearched.map(|(_, note)| format!("{note}, intent {intent}")).collect()
     }
 
     /// Returns a note for the trace if the classifier was asked, and its answer was not used.
@@ -115,39 +115,45 @@ pub(super) async fn classify_line(
     services: &Services,
     input: &TurnInput,
     source: IntentSource,
-    known: &KnownScenarios,
+    known_scenarios: &KnownScenarios,
 ) -> ClassifiedIntent {
-    let named = |intent, source: &str, in_full| ClassifiedIntent {
+    let classified = |intent, source: &str, in_full| ClassifiedIntent {
         intent,
         source: source.to_owned(),
         in_full,
         call: None,
     };
     match source {
-        IntentSource::Model => classify_intent(services, input, known).await,
-        IntentSource::Statement => named(Intent::Chat, INTENT_SOURCE_STATEMENT, false),
-        IntentSource::Assumed => named(Intent::Memory, "not asked", true),
-        IntentSource::Shown => named(Intent::Chat, "the reply was given", false),
-        IntentSource::Requested(intent) => named(intent, "named by the request", false),
-        IntentSource::Replaced(intent) => named(intent, INTENT_SOURCE_REPLACED, false),
+        IntentSource::Model => classify_intent(services, input, known_scenarios).await,
+        IntentSource::Statement => classified(Intent::Chat, INTENT_SOURCE_STATEMENT, false),
+        IntentSource::Assumed => classified(Intent::Memory, "not asked", true),
+        IntentSource::Shown => classified(Intent::Chat, "the reply was given", false),
+        IntentSource::Requested(intent) => classified(intent, "named by the request", false),
+        IntentSource::Replaced(intent) => classified(intent, INTENT_SOURCE_REPLACED, false),
     }
 }
 
-/// Classifies the line of a turn. `known` has the scenarios that were lately unlocked or told. The route's timeout
+/// Classifies the line of a turn. `known_scenarios` are those that were lately unlocked or told. The route's timeout
 /// limits the call. The call cannot fail a turn.
-async fn classify_intent(services: &Services, input: &TurnInput, known: &KnownScenarios) -> ClassifiedIntent {
-    let shown = input.history.len().saturating_sub(services.settings.turn.intent_turns);
-    let turns: Vec<_> = input.history[shown..]
+async fn classify_intent(services: &Services, input: &TurnInput, known_scenarios: &KnownScenarios) -> ClassifiedIntent {
+    let first_shown = input.history.len().saturating_sub(services.settings.turn.intent_turns);
+    let turns: Vec<_> = input.history[first_shown..]
         .iter()
         .map(|turn| context! { player => escape_untrusted(&turn.player_text), npc => escape_untrusted(&turn.reply_text) })
         .collect();
-    let [told, ready] = [true, false].map(|told| known.recent_titles(told).map(escape_untrusted).collect::<Vec<_>>());
-    let values = context! { turns, titles => told, ready, line => escape_untrusted(&input.line) };
+    let [told_titles, untold_titles] = [true, false].map(|is_told| {
+        known_scenarios
+            .recent_titles(is_told)
+            .map(escape_untrusted)
+            .collect::<Vec<_>>()
+    });
+    let line = escape_untrusted(&input.line);
+    let values = context! { turns, titles => told_titles, ready => untold_titles, line };
     let prompt = match services.prompts.render(input.npc.language, Template::Intent, values) {
         Ok(prompt) => prompt,
         Err(error) => return ClassifiedIntent::assume_full_recall(error, None),
     };
-    let ask = ModelRequest {
+    let request = ModelRequest {
         task: Task::Intent,
         messages: vec![ChatMessage::new(ChatRole::User, prompt)],
         json_schema: Some(intent_schema()),
@@ -155,7 +161,7 @@ async fn classify_intent(services: &Services, input: &TurnInput, known: &KnownSc
         more_room: false,
         client: None,
     };
-    match services.models.request_completion(&input.scope, ask).await {
+    match services.models.request_completion(&input.scope, request).await {
         (Ok(answer), call) => match Intent::find_in(&answer.text) {
             Some(intent) => ClassifiedIntent {
                 intent,

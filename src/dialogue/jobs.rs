@@ -30,22 +30,22 @@ use colloquy_ports::ledger::jobs::{Job, JobKind};
 /// Runs a leased job to its end. Idempotent in effect: if the turn no longer stands, or the job was finished meanwhile,
 /// the call writes and reports nothing.
 pub async fn run_job(services: &Services, scope: &TenantScope, job: &Job) -> Result<JobReport, JobError> {
-    let Some((said, owner)) = load_input(&services.ledger, scope, job).await? else {
+    let Some((job_input, owner)) = load_input(&services.ledger, scope, job).await? else {
         services.ledger.jobs.finish_unsaid(scope, job.id).await?;
         return Ok(JobReport::default());
     };
-    let services = &*services.tuned_by(&said.world.settings);
-    let player = said.dialogue.player.clone();
+    let services = &*services.tuned_by(&job_input.world.settings);
+    let player = job_input.dialogue.player.clone();
     let run = Box::pin(async {
         match job.kind {
-            JobKind::ExtractFacts => remember::extract_facts(services, scope, job, &said).await,
-            JobKind::ExtractState => state_extraction::extract_state(services, scope, job, &said).await,
-            JobKind::Summarise => summarise::summarise_turns(services, scope, job, &said).await,
-            JobKind::Consolidate => remember::consolidate_facts(services, scope, job, &said).await,
-            JobKind::Curate => curate::curate_turns(services, scope, job, &said).await,
+            JobKind::ExtractFacts => remember::extract_facts(services, scope, job, &job_input).await,
+            JobKind::ExtractState => state_extraction::extract_state(services, scope, job, &job_input).await,
+            JobKind::Summarise => summarise::summarise_turns(services, scope, job, &job_input).await,
+            JobKind::Consolidate => remember::consolidate_facts(services, scope, job, &job_input).await,
+            JobKind::Curate => curate::curate_turns(services, scope, job, &job_input).await,
         }
     });
     let mut report = with_usage_owner(owner, player, run).await?;
-    report.turn = said.turn.number;
+    report.turn = job_input.turn.number;
     Ok(report)
 }

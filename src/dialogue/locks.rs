@@ -36,8 +36,8 @@ pub(super) fn words_of(texts: &[&str], silent: &BTreeSet<u32>) -> PrivateTerms {
     let mut words = PrivateTerms::default();
     for text in texts {
         let has_letter = |word: &&str| word.chars().any(char::is_alphabetic) && !is_date_word(word);
-        let kept: Vec<&str> = text.split_whitespace().filter(has_letter).collect();
-        words.add_text_except(&kept.join(" "), silent);
+        let content_words: Vec<&str> = text.split_whitespace().filter(has_letter).collect();
+        words.add_text_except(&content_words.join(" "), silent);
     }
     words
 }
@@ -96,18 +96,20 @@ impl LocksByWords {
         let silent = &silent_terms([npc_name]);
         for (npc, entry) in locks.lore_keys() {
             // The words of a deleted entry are unknown.
-            let Some(found) = lore.entry(entry) else { continue };
+            let Some(stored_entry) = lore.entry(entry) else {
+                continue;
+            };
             let lock = DisclosureLock::Lore {
                 npc: npc.clone(),
                 entry: entry.clone(),
             };
             split.certain.0.remove(&lock);
-            let text = &found.text;
+            let text = &stored_entry.text;
             let names = text.aliases.iter().chain(&text.keywords).chain([&text.name]);
             let mut words = PrivateTerms::default();
             for part in names.chain([&text.content]) {
-                let kept: Vec<&str> = part.split_whitespace().filter(|word| !is_date_word(word)).collect();
-                words.add_text_except(&kept.join(" "), silent);
+                let content_words: Vec<&str> = part.split_whitespace().filter(|word| !is_date_word(word)).collect();
+                words.add_text_except(&content_words.join(" "), silent);
             }
             let locks: DisclosureLocks = [lock].into_iter().collect();
             split.lore.push(LockedEntry {
@@ -160,7 +162,7 @@ pub(super) async fn filter_open<T>(
     Ok(locked
         .into_iter()
         .filter(|(_, locks)| is_open(locks))
-        .map(|(of, _)| of)
+        .map(|(content, _)| content)
         .collect())
 }
 
@@ -174,13 +176,31 @@ pub(super) async fn filter_open_facts(
 ) -> StoreResult<Vec<Fact>> {
     let locked = facts.iter().filter(|fact| !fact.locks.is_empty());
     let locked: Vec<_> = locked.map(|fact| (fact.id, fact.locks.clone())).collect();
-    let all: HashSet<FactId> = locked.iter().map(|(fact, _)| *fact).collect();
+    let locked_ids: HashSet<FactId> = locked.iter().map(|(fact, _)| *fact).collect();
     let open: HashSet<FactId> = filter_open(services, scope, world, viewpoint, locked)
         .await?
         .into_iter()
         .collect();
-    facts.retain(|fact| !all.contains(&fact.id) || open.contains(&fact.id));
+    facts.retain(|fact| !locked_ids.contains(&fact.id) || open.contains(&fact.id));
     Ok(facts)
+}
+
+/// Returns the NPCs whose scenarios have conditions.
+async fn load_tellers(
+    services: &Services,
+    scope: &TenantScope,
+    world: &World,
+    required: &[RequiredProgress],
+) -> StoreResult<HashMap<NpcId, Npc>> {
+    let mut tellers: HashMap<NpcId, Npc> = HashMap::new();
+    for requirement in required.iter().filter(|requirement| !requirement.when.is_empty()) {
+        let id = &requirement.npc;
+        if !tellers.contains_key(id) {
+            let npc = services.ledger.authored.load_npc(scope, &world.id, id).await?;
+            tellers.extend(npc.map(|npc| (id.clone(), npc)));
+        }
+    }
+    Ok(tellers)
 }
 
 /// Returns the scenarios among the locks that the player may hear.
@@ -191,34 +211,29 @@ async fn unlocked_scenarios<T>(
     viewpoint: &Viewpoint,
     locked: &[(T, DisclosureLocks)],
 ) -> StoreResult<HashSet<(NpcId, ScenarioId)>> {
-    let asked: BTreeSet<(NpcId, ScenarioId)> = locked
+    let scenario_keys: BTreeSet<(NpcId, ScenarioId)> = locked
         .iter()
         .flat_map(|(_, locks)| locks.scenario_keys())
         .map(|(npc, scenario)| (npc.clone(), scenario.clone()))
         .collect();
-    if asked.is_empty() || viewpoint.sees_all_players {
+    if scenario_keys.is_empty() || viewpoint.sees_all_players {
         return Ok(HashSet::new());
     }
-    let asked: Vec<(NpcId, ScenarioId)> = asked.into_iter().collect();
+    let scenario_keys: Vec<(NpcId, ScenarioId)> = scenario_keys.into_iter().collect();
     let scenarios = &services.ledger.scenarios;
     let (required, state) = tokio::try_join!(
-        scenarios.load_required_progress(scope, &world.id, &asked),
+        scenarios.load_required_progress(scope, &world.id, &scenario_keys),
         services.memory_cache.world_state(services, scope, &world.id),
     )?;
     let rules = world.settings.unlock_rules();
-    let mut tellers: HashMap<NpcId, Npc> = HashMap::new();
-    for needs in required.iter().filter(|needs| !needs.when.is_empty()) {
-        if !tellers.contains_key(&needs.npc) {
-            let npc = services.ledger.authored.load_npc(scope, &world.id, &needs.npc).await?;
-            tellers.extend(npc.map(|npc| (needs.npc.clone(), npc)));
-        }
-    }
-    let conditions_hold = |needs: &RequiredProgress| {
-        needs.when.is_empty()
-            || tellers.get(&needs.npc).is_some_and(|npc| {
-                let (settings, player) = (&world.settings, viewpoint.player.as_ref());
+    let tellers = load_tellers(services, scope, world, &required).await?;
+    let conditions_hold = |requirement: &RequiredProgress| {
+        requirement.when.is_empty()
+            || tellers.get(&requirement.npc).is_some_and(|npc| {
+                let settings = &world.settings;
+                let player = viewpoint.player.as_ref();
                 let context = ConditionContext::new(&state, settings, npc, player, services.clock.now());
-                context.all_hold(&needs.when)
+                context.all_hold(&requirement.when)
             })
     };
     // Without a player, or at no progress, only scenarios that need no progress are open.
@@ -233,8 +248,11 @@ async fn unlocked_scenarios<T>(
     };
     Ok(required
         .into_iter()
-        .filter(|needs| progress_with(&needs.npc, &needs.npc_name) >= needs.progress && conditions_hold(needs))
-        .map(|needs| (needs.npc, needs.scenario))
+        .filter(|requirement| {
+            progress_with(&requirement.npc, &requirement.npc_name) >= requirement.progress
+                && conditions_hold(requirement)
+        })
+        .map(|requirement| (requirement.npc, requirement.scenario))
         .collect())
 }
 

@@ -29,7 +29,7 @@ use std::{
 pub(crate) use self::owner::with_usage_owner;
 use self::{
     breaker::ModelBreakers,
-    gate::{CallUrgency, TenantGate},
+    gate::{CallPermit, CallUrgency, TenantGate},
     permits::HeldPermits,
     route_attempts::{AnswerMode, AttemptOutcome, RouteAttempts, StreamedAnswer, WholeAnswer},
     usage::{MeteredStream, PendingCall, UsageBook, UsagePayer, is_paid_for},
@@ -137,7 +137,8 @@ impl ModelRouter {
     /// Sets the budgets of tenants.
     #[must_use]
     pub fn with_budgets(mut self, settings: BudgetSettings) -> Self {
-        let (meters, clock) = (self.meters.clone(), self.clock.clone());
+        let meters = self.meters.clone();
+        let clock = self.clock.clone();
         self.budgets = Arc::new(Budgets::new(settings, meters, clock));
         self.book = Arc::new(UsageBook::new(
             self.clock.clone(),
@@ -160,17 +161,21 @@ impl ModelRouter {
     pub async fn request_completion(
         &self,
         scope: &TenantScope,
-        ask: ModelRequest,
+        request: ModelRequest,
     ) -> (Result<Completion, LlmError>, CallTrace) {
-        let task = ask.task.as_str();
+        let task = request.task.as_str();
         let span = call_span(scope, task);
-        let (answer, mut trace) = self.ask_route_chain(&WholeAnswer, scope, ask).instrument(span).await;
+        let (answer, mut trace) = self
+            .ask_route_chain(&WholeAnswer, scope, request)
+            .instrument(span)
+            .await;
         let completion = answer.map(|answered| {
-            let (mut answer, prompt) = (answered.answer, &answered.request.messages);
+            let mut answer = answered.answer;
+            let prompt = &answered.request.messages;
             if answer.usage == Usage::default() {
                 let calls = answer.tool_calls.iter().map(serde_json::Value::to_string);
-                let said: String = std::iter::once(answer.text.clone()).chain(calls).collect();
-                answer.usage = usage::estimate_usage(self.counter_for_model(&trace.model), prompt, &said);
+                let answer_text: String = std::iter::once(answer.text.clone()).chain(calls).collect();
+                answer.usage = usage::estimate_usage(self.counter_for_model(&trace.model), prompt, &answer_text);
             }
             self.book.record_usage(scope.tenant(), task, &trace.model, answer.usage);
             trace.usage = answer.usage;
@@ -188,10 +193,13 @@ impl ModelRouter {
     pub async fn request_stream(
         &self,
         scope: &TenantScope,
-        ask: ModelRequest,
+        request: ModelRequest,
     ) -> (Result<BoxStream<'static, Result<Chunk, LlmError>>, LlmError>, CallTrace) {
-        let span = call_span(scope, ask.task.as_str());
-        let (answer, mut trace) = self.ask_route_chain(&StreamedAnswer, scope, ask).instrument(span).await;
+        let span = call_span(scope, request.task.as_str());
+        let (answer, mut trace) = self
+            .ask_route_chain(&StreamedAnswer, scope, request)
+            .instrument(span)
+            .await;
         let stream = answer.map(|answered| {
             trace.first_token_millis = Some(trace.millis);
             let payer = UsagePayer {
@@ -201,10 +209,12 @@ impl ModelRouter {
                 counter: self.counter_for_model(&trace.model),
                 prompt: answered.request.messages,
             };
-            MeteredStream::new(self.book.clone(), payer, answered.answer, answered.permits).boxed()
+            let (first, rest) = answered.answer;
+            MeteredStream::new(self.book.clone(), payer, first, rest, answered.permits).boxed()
         });
         (stream, trace)
     }
+
     /// Embeds `texts` with the same retries, accounting and trace as a model call. Embedders report no tokens, so the
     /// router counts the tokens.
     ///
@@ -237,9 +247,9 @@ impl ModelRouter {
             return (Ok(Vec::new()), trace);
         }
         let attempts = AtomicU32::new(0);
-        if let Err(over) = self.budgets.check_call(scope.tenant()) {
-            self.finish_trace(&mut trace, started, &attempts, Some(&over.into()));
-            return (Err(over.into()), trace);
+        if let Err(over_budget) = self.budgets.check_call(scope.tenant()) {
+            self.finish_trace(&mut trace, started, &attempts, Some(&over_budget.into()));
+            return (Err(over_budget.into()), trace);
         }
         let urgency = match kind {
             EmbedAs::Query => CallUrgency::Interactive,
@@ -257,14 +267,14 @@ impl ModelRouter {
                     breaker: &self.breakers.for_model(EMBEDDING_TASK, &info.model),
                     time: self.limits.embed_timeout,
                     attempts: &attempts,
-                    ended: &|end| self.on_attempt_ended(scope, EMBEDDING_TASK, &info.model, end),
+                    on_end: &|end| self.on_attempt_ended(scope, EMBEDDING_TASK, &info.model, end),
                 }
                 .run(|| async {
-                    let asked = self.open_call(scope, EMBEDDING_TASK, &info.model, || {
+                    let open_call = self.open_call(scope, EMBEDDING_TASK, &info.model, || {
                         embedding_usage(&info.model, texts)
                     });
                     let answer = embedder.embed_texts(kind, texts).await;
-                    asked.mark_ended(&answer);
+                    open_call.mark_ended(&answer);
                     answer
                 })
                 .await
@@ -334,8 +344,8 @@ impl ModelRouter {
         first.model.as_deref().unwrap_or_else(|| first.llm.model())
     }
     pub fn counter_for_model(&self, name: &str) -> TokenCounter {
-        let named = self.counters.get(name).copied().unwrap_or(self.unknown);
-        TokenCounter::for_model(name).or_if_estimated(named)
+        let configured = self.counters.get(name).copied().unwrap_or(self.unknown);
+        TokenCounter::for_model(name).or_if_estimated(configured)
     }
     /// Returns the token counter of the first model for `task`.
     pub fn counter_for_task(&self, task: Task) -> TokenCounter {
@@ -352,44 +362,72 @@ impl ModelRouter {
     /// Tries the routes in order until one answers.
     async fn ask_route_chain<M: AnswerMode>(
         &self,
-        manner: &M,
+        answer_mode: &M,
         scope: &TenantScope,
-        ask: ModelRequest,
+        model_request: ModelRequest,
     ) -> (Result<RoutedAnswer<M::Answer>, LlmError>, CallTrace) {
         let started = self.clock.monotonic_now();
-        let task = ask.task;
-        let chain = self.routes.chain_for(task);
+        let task = model_request.task;
+        let primary = &self.routes.chain_for(task)[0];
         let mut trace = blank_trace(task.as_str());
-        chain[0].model_name(ask.model.as_deref()).clone_into(&mut trace.model);
+        primary
+            .model_name(model_request.model.as_deref())
+            .clone_into(&mut trace.model);
         let attempts = AtomicU32::new(0);
-        if let Err(over) = self.budgets.check_call(scope.tenant()) {
-            self.finish_trace(&mut trace, started, &attempts, Some(&over.into()));
-            return (Err(over.into()), trace);
+        if let Err(over_budget) = self.budgets.check_call(scope.tenant()) {
+            self.finish_trace(&mut trace, started, &attempts, Some(&over_budget.into()));
+            return (Err(over_budget.into()), trace);
         }
         let urgency = CallUrgency::for_task(task);
-        let Some(permit) = self.gate.acquire_place(scope.tenant(), urgency, chain[0].timeout).await else {
+        let Some(permit) = self.gate.acquire_place(scope.tenant(), urgency, primary.timeout).await else {
             self.finish_trace(&mut trace, started, &attempts, Some(&TENANT_QUOTA_ERROR));
             return (Err(TENANT_QUOTA_ERROR), trace);
         };
-        let mut request = chain[0].build_request(task, ask.messages, ask.json_schema);
-        request.client = ask.client;
-        let mut result = Err(TENANT_QUOTA_ERROR);
-        let mut place_there = None;
-        for (place, route) in chain.iter().enumerate() {
-            let wanted = ask.model.as_deref().filter(|_| place == 0);
-            route.fill_request(&mut request, wanted);
-            if ask.more_room {
+        let result = self
+            .try_routes(answer_mode, scope, model_request, &attempts, &mut trace)
+            .await;
+        self.finish_trace(&mut trace, started, &attempts, result.as_ref().err());
+        let answered = result.map(|(answer, request, endpoint_permit)| RoutedAnswer {
+            answer,
+            request,
+            permits: HeldPermits {
+                _tenant: permit,
+                _endpoint: endpoint_permit,
+            },
+        });
+        (answered, trace)
+    }
+
+    /// Asks the routes in order. Returns the answer with its request and its place at the endpoint, or the last error.
+    async fn try_routes<M: AnswerMode>(
+        &self,
+        answer_mode: &M,
+        scope: &TenantScope,
+        model_request: ModelRequest,
+        attempts: &AtomicU32,
+        trace: &mut CallTrace,
+    ) -> Result<(M::Answer, LlmRequest, Option<CallPermit>), LlmError> {
+        let task = model_request.task;
+        let urgency = CallUrgency::for_task(task);
+        let chain = self.routes.chain_for(task);
+        let mut request = chain[0].build_request(task, model_request.messages, model_request.json_schema);
+        request.client = model_request.client;
+        let mut last_error = TENANT_QUOTA_ERROR;
+        for (position, route) in chain.iter().enumerate() {
+            let requested_model = model_request.model.as_deref().filter(|_| position == 0);
+            route.fill_request(&mut request, requested_model);
+            if model_request.more_room {
                 request.max_output_tokens = request.max_output_tokens.saturating_mul(2);
             }
-            route.model_name(wanted).clone_into(&mut trace.model);
+            route.model_name(requested_model).clone_into(&mut trace.model);
             trace.offline = route.llm.is_offline();
-            let asked = tokio::time::Instant::now();
-            // The place at the previous endpoint is released first.
-            drop(place_there.take());
+            let waiting_since = tokio::time::Instant::now();
+            // Released before the next route.
+            let mut endpoint_permit = None;
             if let Some(capacity) = &route.capacity {
-                place_there = capacity.acquire_place(scope.tenant(), urgency, route.timeout).await;
-                if place_there.is_none() {
-                    result = Err(ENDPOINT_FULL_ERROR);
+                endpoint_permit = capacity.acquire_place(scope.tenant(), urgency, route.timeout).await;
+                if endpoint_permit.is_none() {
+                    last_error = ENDPOINT_FULL_ERROR;
                     tracing::warn!(
                         task = task.as_str(),
                         model = trace.model,
@@ -400,46 +438,40 @@ impl ModelRouter {
             }
             let persistence = RouteAttempts {
                 limits: &self.limits,
-                breaker: &match wanted {
+                breaker: &match requested_model {
                     Some(model) => self.breakers.for_model(task.as_str(), model),
-                    None => self.breakers.for_route(task, place),
+                    None => self.breakers.for_route(task, position),
                 },
                 // The wait for a place counts towards the route's time.
-                time: route.timeout.saturating_sub(asked.elapsed()),
-                attempts: &attempts,
-                ended: &|end| self.on_attempt_ended(scope, task.as_str(), &trace.model, end),
+                time: route.timeout.saturating_sub(waiting_since.elapsed()),
+                attempts,
+                on_end: &|end| self.on_attempt_ended(scope, task.as_str(), &trace.model, end),
             };
-            let prompt = || usage::estimate_usage(self.counter_for_model(&trace.model), &request.messages, "");
-            result = persistence
+            let prompt_usage = || usage::estimate_usage(self.counter_for_model(&trace.model), &request.messages, "");
+            let result = persistence
                 .run(|| async {
-                    let asked = self.open_call(scope, task.as_str(), &trace.model, prompt);
-                    let answer = manner.ask_model(route.llm.as_ref(), &request).await;
-                    asked.mark_ended(&answer);
+                    let open_call = self.open_call(scope, task.as_str(), &trace.model, prompt_usage);
+                    let answer = answer_mode.ask_model(route.llm.as_ref(), &request).await;
+                    open_call.mark_ended(&answer);
                     answer
                 })
                 .await;
-            match &result {
-                Ok(_) => break,
-                Err(error) => tracing::warn!(
-                    task = task.as_str(),
-                    model = trace.model,
-                    tenant = %scope.tenant(),
-                    %error,
-                    fallback = chain.get(place + 1).is_some(),
-                    "a model route failed"
-                ),
+            match result {
+                Ok(answer) => return Ok((answer, request, endpoint_permit)),
+                Err(error) => {
+                    tracing::warn!(
+                        task = task.as_str(),
+                        model = trace.model,
+                        tenant = %scope.tenant(),
+                        %error,
+                        fallback = chain.get(position + 1).is_some(),
+                        "a model route failed"
+                    );
+                    last_error = error;
+                }
             }
         }
-        self.finish_trace(&mut trace, started, &attempts, result.as_ref().err());
-        let answered = result.map(|answer| RoutedAnswer {
-            answer,
-            request,
-            permits: HeldPermits {
-                _tenant: permit,
-                _endpoint: place_there,
-            },
-        });
-        (answered, trace)
+        Err(last_error)
     }
 
     fn on_attempt_ended(&self, scope: &TenantScope, task: &'static str, model: &str, end: AttemptOutcome<'_>) {

@@ -36,8 +36,8 @@ pub fn pause_after(line: &str, settings: &ConversationSettings) -> Duration {
 
 /// Returns the reason why a conversation has ended, or will end before another line.
 #[must_use]
-pub fn end_reason(dialogue: &Dialogue, ended: bool, settings: &ConversationSettings) -> Option<&'static str> {
-    if ended {
+pub fn end_reason(dialogue: &Dialogue, is_concluded: bool, settings: &ConversationSettings) -> Option<&'static str> {
+    if is_concluded {
         Some("concluded")
     } else if dialogue.head_turn >= max_turns(&dialogue.options, settings) {
         Some("max_turns")

@@ -45,16 +45,17 @@ pub(super) async fn read_overheard_lines(
     };
     let dialogues = &services.ledger.dialogues;
     if let Some(Cause::Turn(turn)) = input.dialogue.cause
-        && let Some(found) = dialogues.load_turn(&input.scope, turn).await?
-        && found.turn.dialogue.kind() == DialogueKind::NpcConversation
+        && let Some(cause_turn) = dialogues.load_turn(&input.scope, turn).await?
+        && cause_turn.turn.dialogue.kind() == DialogueKind::NpcConversation
     {
         // Lines after the player's departure are excluded, because the player left the conversation for this session.
-        let (joined, last) = (found.turn.dialogue, found.turn.number);
+        let joined = cause_turn.turn.dialogue;
+        let last = cause_turn.turn.number;
         let (turns, conversation) = tokio::try_join!(
             read_last_turns(services, input, joined, last),
             dialogues.load_dialogue(&input.scope, joined)
         )?;
-        let watchers = conversation.map(|found| found.options.watchers());
+        let watchers = conversation.map(|conversation| conversation.options.watchers());
         return to_overheard_lines(services, input, turns, &watchers.unwrap_or_default()).await;
     }
     if intent != Intent::Overheard {
@@ -62,12 +63,12 @@ pub(super) async fn read_overheard_lines(
     }
     let gossip = input.world.settings.allows_gossip();
     let player = (!gossip).then_some(player);
-    let heard = dialogues.find_last_overheard(&input.scope, &input.world.id, &input.npc.id, player);
-    let Some(heard) = heard.await? else {
+    let talk = dialogues.find_last_overheard(&input.scope, &input.world.id, &input.npc.id, player);
+    let Some(talk) = talk.await? else {
         return Ok(OverheardLines::default());
     };
-    let turns = read_last_turns(services, input, heard.dialogue, heard.last).await?;
-    to_overheard_lines(services, input, turns, &heard.watchers).await
+    let turns = read_last_turns(services, input, talk.dialogue, talk.last).await?;
+    to_overheard_lines(services, input, turns, &talk.watchers).await
 }
 
 /// Returns the lines that an earlier turn read, as they stand now.

@@ -25,6 +25,7 @@ pub(super) use self::{
 #[cfg(test)]
 pub(super) use body_reading::is_enough;
 pub(super) use body_reading::{MAX_TRACED, diversify_hits, is_same_statement, max_packable, near_duplicate_cosine};
+pub(super) use cache::LatestWrites;
 pub(super) use names::{merge_open_names, read_names};
 pub(super) use query::SearchQuery;
 pub(super) use search::body_of;

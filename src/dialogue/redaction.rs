@@ -28,24 +28,27 @@ use colloquy_ports::{
 /// The limit of standing facts per sort (more than any budget takes), and of statements that were removed from memory.
 pub(crate) const MAX_STANDING_FACTS: u32 = 50;
 
-/// Returns what was removed by `at` from the memory that a job's dialogue reads, whoever removed it.
+/// Returns what was removed by `moment` from the memory that a job's dialogue reads, whoever removed it.
 pub(super) async fn load_removed(
     services: &Services,
     scope: &TenantScope,
-    said: &JobInput,
-    at: DateTime<Utc>,
+    job_input: &JobInput,
+    moment: DateTime<Utc>,
 ) -> StoreResult<Vec<RemovedStatement>> {
-    let viewpoint = said.dialogue.viewpoint_for(&said.npc, said.turn.player.clone());
-    let (facts, gossip) = (&services.ledger.facts, said.world.settings.allows_gossip());
+    let viewpoint = job_input
+        .dialogue
+        .viewpoint_for(&job_input.npc, job_input.turn.player.clone());
+    let facts = &services.ledger.facts;
+    let gossip = job_input.world.settings.allows_gossip();
     let standing = facts
-        .load_standing(scope, &viewpoint, gossip, at, MAX_STANDING_FACTS)
+        .load_standing(scope, &viewpoint, gossip, moment, MAX_STANDING_FACTS)
         .await?;
     Ok(standing.taken_out)
 }
 
 /// What was removed from memory. The words of the statements are prepared once for all texts of a turn.
 pub(super) struct PreparedRemovals<'a> {
-    all: Vec<PreparedRemoval<'a>>,
+    prepared: Vec<PreparedRemoval<'a>>,
 }
 
 struct PreparedRemoval<'a> {
@@ -58,9 +61,9 @@ struct PreparedRemoval<'a> {
 }
 
 impl<'a> PreparedRemovals<'a> {
-    pub(super) fn new(all: &'a [RemovedStatement]) -> Self {
+    pub(super) fn new(statements: &'a [RemovedStatement]) -> Self {
         let mut prepared_requests: HashSet<(&str, DateTime<Utc>)> = HashSet::new();
-        let removals = all.iter().map(|removed| {
+        let removals = statements.iter().map(|removed| {
             let statement = RemovedWords::of_text(&RemovedText {
                 content: &removed.content,
                 correction: removed.correction.as_deref(),
@@ -83,17 +86,20 @@ impl<'a> PreparedRemovals<'a> {
             }
         });
         Self {
-            all: removals.collect(),
+            prepared: removals.collect(),
         }
     }
 
-    /// Returns a text of a dialogue that began at `began`, without what was removed since, by the words of the statements
-    /// and of the requests to forget. `None`: nothing is left.
-    fn redact_since(&self, began: DateTime<Utc>, text: &str) -> Option<String> {
-        let since = self.all.iter().filter(|removal| removal.removed.removed_at >= began);
+    /// Returns a text of a dialogue that began at `start`, without what was removed since, by the words of the
+    /// statements and of the requests to forget. `None`: nothing is left.
+    fn redact_since(&self, start: DateTime<Utc>, text: &str) -> Option<String> {
+        let later_removals = self
+            .prepared
+            .iter()
+            .filter(|removal| removal.removed.removed_at >= start);
         without_removed(
             text,
-            since.flat_map(|removal| removal.statement.iter().chain(&removal.requests)),
+            later_removals.flat_map(|removal| removal.statement.iter().chain(&removal.requests)),
         )
     }
 
@@ -101,7 +107,7 @@ impl<'a> PreparedRemovals<'a> {
     /// dialogues taught do not count: a rewind of those takes the facts back, and would not take back what was made of
     /// this line.
     fn mask_line(&self, dialogue: DialogueId, said_at: DateTime<Utc>, line: &str) -> String {
-        let later = self.all.iter().filter(|removal| {
+        let later = self.prepared.iter().filter(|removal| {
             let removed = removal.removed;
             let is_of_dialogue = removed.source.is_none_or(|(source, _)| source == dialogue);
             is_of_dialogue && !removed.is_forgotten && removed.removed_at >= said_at
@@ -118,11 +124,11 @@ impl<'a> PreparedRemovals<'a> {
 const MASK: &str = "…";
 
 /// Returns what is left of a line, with a mask for the rest.
-pub(super) fn mask_rest(line: &str, left: Option<String>) -> String {
-    match left {
+pub(super) fn mask_rest(line: &str, remainder: Option<String>) -> String {
+    match remainder {
         _ if line.is_empty() => String::new(),
-        Some(left) if left == line => left,
-        Some(left) => format!("{left} {MASK}"),
+        Some(remainder) if remainder == line => remainder,
+        Some(remainder) => format!("{remainder} {MASK}"),
         None => MASK.to_owned(),
     }
 }
@@ -152,7 +158,7 @@ fn outdated_in_history(
     dialogue: &Dialogue,
     history: &[BufferedTurn],
 ) -> Vec<RemovedStatement> {
-    let of_dialogue = removals.all.iter().filter(|removal| {
+    let of_dialogue = removals.prepared.iter().filter(|removal| {
         let removed = removal.removed;
         !removed.is_forgotten && removed.removed_at >= dialogue.created_at
     });
@@ -160,12 +166,12 @@ fn outdated_in_history(
     if of_dialogue.peek().is_none() {
         return Vec::new();
     }
-    let said = history.iter().flat_map(|turn| [&turn.player_text, &turn.reply_text]);
-    let said: Vec<TermWeights> = said.map(|text| document_terms(text, &[])).collect();
+    let lines = history.iter().flat_map(|turn| [&turn.player_text, &turn.reply_text]);
+    let history_terms: Vec<TermWeights> = lines.map(|text| document_terms(text, &[])).collect();
     let is_in_history = |removal: &&PreparedRemoval<'_>| {
         let removed = removal.removed;
         let is_source = |turn: &BufferedTurn| removed.source == Some((dialogue.id, turn.number));
-        let are_told = |words: &RemovedWords| said.iter().any(|told| words.are_told_by(told));
+        let are_told = |words: &RemovedWords| history_terms.iter().any(|terms| words.are_told_by(terms));
         let is_taught = history.iter().any(is_source);
         if removed.is_locked && !is_taught {
             return false;
@@ -194,24 +200,24 @@ pub(super) fn redact_summaries(
     began: DateTime<Utc>,
     summaries: &[Summary],
 ) -> Vec<Summary> {
-    let told = |summary: &Summary| {
+    let redact = |summary: &Summary| {
         let text = removals.redact_since(began, &summary.text)?;
         Some(Summary {
             text,
             ..summary.clone()
         })
     };
-    summaries.iter().filter_map(told).collect()
+    summaries.iter().filter_map(redact).collect()
 }
 
 /// Returns the meeting, with its summary in the form that the NPC may tell.
 fn redact_meeting(removals: &PreparedRemovals<'_>, meeting: Meeting) -> Meeting {
-    let told = |recap: MeetingRecap| {
+    let redact = |recap: MeetingRecap| {
         let text = removals.redact_since(recap.since, &recap.text)?;
         Some(MeetingRecap { text, ..recap })
     };
     Meeting {
-        summary: meeting.summary.and_then(told),
+        summary: meeting.summary.and_then(redact),
         ..meeting
     }
 }
@@ -223,10 +229,10 @@ fn redact_meeting(removals: &PreparedRemovals<'_>, meeting: Meeting) -> Meeting 
 pub(super) fn redact_episodes(removals: &PreparedRemovals<'_>, episodes: Vec<Episode>) -> Vec<(Episode, bool)> {
     let is_forgotten = |episode: &Episode| {
         let turn = Some((episode.dialogue, episode.number));
-        let mut removed = removals.all.iter().map(|removal| removal.removed);
+        let mut removed = removals.prepared.iter().map(|removal| removal.removed);
         removed.any(|removed| removed.is_forgotten && removed.source == turn)
     };
-    let told = |episode: Episode| {
+    let redact = |episode: Episode| {
         if is_forgotten(&episode) {
             return None;
         }
@@ -234,7 +240,7 @@ pub(super) fn redact_episodes(removals: &PreparedRemovals<'_>, episodes: Vec<Epi
         let changed = text != episode.text;
         Some((Episode { text, ..episode }, changed))
     };
-    episodes.into_iter().filter_map(told).collect()
+    episodes.into_iter().filter_map(redact).collect()
 }
 
 /// Returns the insights in the form that the NPC may tell, as [`redact_episodes`] does. An insight that rests on a turn
@@ -245,15 +251,15 @@ pub(super) fn redact_insights(removals: &PreparedRemovals<'_>, insights: Vec<Ins
         let source = removed.source.filter(|(dialogue, _)| *dialogue == insight.dialogue);
         removed.correction.is_none() && source.is_some_and(|(_, turn)| insight.turns.contains(&turn))
     };
-    let told = |insight: Insight| {
-        let mut removed = removals.all.iter().map(|removal| removal.removed);
+    let redact = |insight: Insight| {
+        let mut removed = removals.prepared.iter().map(|removal| removal.removed);
         if removed.any(|removed| rests_on(&insight, removed)) {
             return None;
         }
         let text = removals.redact_since(insight.dialogue.created_at(), &insight.text)?;
         Some(Insight { text, ..insight })
     };
-    insights.into_iter().filter_map(told).collect()
+    insights.into_iter().filter_map(redact).collect()
 }
 
 /// The summaries of a dialogue and the last meeting, in the form that the NPC may tell.
@@ -270,8 +276,8 @@ impl ToldTexts {
     /// Returns the removed facts, if a removal changed one of these texts or an episode, or outdated the history.
     pub(super) fn redacting_facts(&self, removals: &PreparedRemovals<'_>, episodes: &[EpisodeHit]) -> Vec<FactId> {
         let is_needed = self.changed || !self.outdated.is_empty() || episodes.iter().any(|hit| hit.redacted);
-        let all = removals.all.iter().filter(|_| is_needed);
-        let facts: BTreeSet<FactId> = all.map(|removal| removal.removed.fact).collect();
+        let needed = removals.prepared.iter().filter(|_| is_needed);
+        let facts: BTreeSet<FactId> = needed.map(|removal| removal.removed.fact).collect();
         facts.into_iter().collect()
     }
 }
@@ -279,18 +285,17 @@ impl ToldTexts {
 /// Redacts the summaries of a dialogue, and the last meeting. Finds what no longer holds of the history.
 pub(super) fn redact_texts(
     removals: &PreparedRemovals<'_>,
-    (dialogue, history): (&Dialogue, &[BufferedTurn]),
+    dialogue: &Dialogue,
+    history: &[BufferedTurn],
     summaries: &[Summary],
     meeting: Option<&Meeting>,
 ) -> ToldTexts {
-    let told = (
-        redact_summaries(removals, dialogue.created_at, summaries),
-        meeting.map(|meeting| redact_meeting(removals, meeting.clone())),
-    );
+    let redacted_summaries = redact_summaries(removals, dialogue.created_at, summaries);
+    let redacted_meeting = meeting.map(|meeting| redact_meeting(removals, meeting.clone()));
     ToldTexts {
-        changed: told.0 != summaries || told.1.as_ref() != meeting,
-        summaries: told.0,
-        meeting: told.1,
+        changed: redacted_summaries != summaries || redacted_meeting.as_ref() != meeting,
+        summaries: redacted_summaries,
+        meeting: redacted_meeting,
         outdated: outdated_in_history(removals, dialogue, history),
     }
 }
@@ -325,7 +330,7 @@ mod tests {
         let removed = ["The player likes plums.", "The player was at the fair."];
         let mut removed = removed.map(|content| forgotten(content, &requests));
         let prepared = |removed: &[RemovedStatement]| -> Vec<usize> {
-            let removals = PreparedRemovals::new(removed).all;
+            let removals = PreparedRemovals::new(removed).prepared;
             removals.iter().map(|removal| removal.requests.len()).collect()
         };
         assert_eq!(prepared(&removed), [2, 0]);
@@ -399,7 +404,8 @@ mod tests {
             is_forgotten: true,
             ..moved.clone()
         };
-        let (line, masked) = ("My sister lives in Oakford. It rains.", "It rains. …");
+        let line = "My sister lives in Oakford. It rains.";
+        let masked = "It rains. …";
         for (removed, dialogue, said_at, shown) in [
             (&moved, own, 5, masked),
             (&moved, own, 20, line),

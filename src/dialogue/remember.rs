@@ -49,6 +49,7 @@ use super::{
 use colloquy_core::scope::TenantScope;
 use colloquy_memory::{
     agreement,
+    fact::Audience,
     secrecy::Secrecy,
     trace::{CandidateTrace, ScenarioTrace},
 };
@@ -59,24 +60,26 @@ pub(super) async fn extract_facts(
     services: &Services,
     scope: &TenantScope,
     job: &Job,
-    said: &JobInput,
+    job_input: &JobInput,
 ) -> Result<JobReport, JobError> {
-    let mut injected = collect_injected(services, scope, said).await?;
-    let learned = extraction::extract_learned(services, scope, said, &injected, job.answer.as_deref()).await?;
+    let mut injected = collect_injected(services, scope, job_input).await?;
+    let learned = extraction::extract_learned(services, scope, job_input, &injected, job.answer.as_deref()).await?;
     failpoint!("facts.extracted");
     if learned.is_empty() && injected.quoted.is_empty() {
         services.ledger.jobs.finish_job(scope, job.id, &tallied_usage()).await?;
         return Ok(JobReport::default());
     }
     let is_locked = !injected.locks.is_empty();
-    if !learned.facts.is_empty() && is_locked && said.turn.player.is_some() {
-        let viewpoint = said.dialogue.viewpoint_for(&said.npc, said.turn.player.clone());
-        let at = said.turn.committed_at;
-        injected.names = recall::read_names(services, scope, &said.world, &viewpoint, at).await?;
-        injected.told = retelling::build_retelling_check(services, scope, said, &injected).await?;
+    if !learned.facts.is_empty() && is_locked && job_input.turn.player.is_some() {
+        let viewpoint = job_input
+            .dialogue
+            .viewpoint_for(&job_input.npc, job_input.turn.player.clone());
+        let committed_at = job_input.turn.committed_at;
+        injected.names = recall::read_names(services, scope, &job_input.world, &viewpoint, committed_at).await?;
+        injected.retelling_check = retelling::build_retelling_check(services, scope, job_input, &injected).await?;
     }
     let lacks_vectors = learned.lacks_vectors();
-    let memory = turn_facts::reconcile_turn(services, scope, job, said, &injected, learned).await?;
+    let memory = turn_facts::reconcile_turn(services, scope, job, job_input, &injected, learned).await?;
     if lacks_vectors {
         services.memory_cache.unembedded.record_tenant(scope);
     }
@@ -93,75 +96,98 @@ pub(super) async fn extract_facts(
 async fn collect_injected(
     services: &Services,
     scope: &TenantScope,
-    said: &JobInput,
+    job_input: &JobInput,
 ) -> Result<InjectedMemory, JobError> {
     let mut injected = InjectedMemory::default();
-    let audience = said.audience();
-    let Some(trace) = &said.trace else { return Ok(injected) };
+    let audience = job_input.audience();
+    let Some(trace) = &job_input.trace else {
+        return Ok(injected);
+    };
     injected.is_free = trace.locks.is_empty();
     injected.locks = trace.locks.clone();
     for text in trace.scenarios.iter().filter_map(ScenarioTrace::shown_content) {
         injected.past.push(text.to_owned());
-        let values = context! { name => escape_untrusted(&said.npc.name), text };
-        let text = services.prompts.render(said.npc.language, Template::Past, values)?;
+        let values = context! { name => escape_untrusted(&job_input.npc.name), text };
+        let text = services
+            .prompts
+            .render(job_input.npc.language, Template::Past, values)?;
         injected.world.push(text);
     }
-    if said.turn.player.is_some() {
+    if job_input.turn.player.is_some() {
         injected.is_private = audience.private_to.is_some();
-        let told = trace.told_locks.as_ref().unwrap_or(&injected.locks);
-        injected.private_locks = LocksByWords::load(services, scope, &said.world, told, &said.npc.name).await?;
+        let told_locks = trace.told_locks.as_ref().unwrap_or(&injected.locks);
+        let npc_name = &job_input.npc.name;
+        injected.private_locks = LocksByWords::load(services, scope, &job_input.world, told_locks, npc_name).await?;
         injected.private_locks.by_words.extend(trace.locked.iter().cloned());
     }
-    let open = trace.lore.iter().filter(|traced| traced.secrecy == Secrecy::Open);
-    let shown: Vec<String> = open.filter_map(|traced| traced.shown_text.clone()).collect();
+    let open_lore = trace.lore.iter().filter(|traced| traced.secrecy == Secrecy::Open);
+    let lore_texts: Vec<String> = open_lore.filter_map(|traced| traced.shown_text.clone()).collect();
     if !injected.locks.is_empty() {
-        injected.past.extend(shown.iter().cloned());
+        injected.past.extend(lore_texts.iter().cloned());
     }
     // What an NPC knows is news to the other NPCs.
-    if said.turn.player.is_some() {
-        injected.world.extend(shown);
+    if job_input.turn.player.is_some() {
+        injected.world.extend(lore_texts);
     }
     for candidate in &trace.candidates {
-        if said.turn.player.is_some() {
-            injected.record_subject(&candidate.subject, said);
+        if job_input.turn.player.is_some() {
+            injected.record_subject(&candidate.subject, job_input);
         }
         if candidate.fate.is_in_prompt() {
             injected.quoted.push(candidate.fact);
-            if candidate.over {
-                continue;
-            }
-            // An NPC's own memory is news to the other NPCs.
-            if said.turn.player.is_none() {
-                let fact = services.ledger.facts.load_fact(scope, candidate.fact).await?;
-                if fact.is_none_or(|fact| fact.audience != audience) {
-                    continue;
-                }
-            }
-            injected.ids.push(candidate.fact);
-            injected.record_subject(&candidate.subject, said);
-            // The extraction model takes no part in the turn, so the NPC appears by name.
-            let reader = PromptReader {
-                language: said.npc.language,
-                npc: "",
-                player: said.turn.player.as_ref(),
-            };
-            let text = attribute_statement(
-                &services.prompts,
-                reader,
-                &candidate.subject,
-                &candidate.speaker,
-                &candidate.content,
-            )?;
-            if candidate.promise && injected.promises.len() < MAX_PROMISES {
-                let made_at = load_time_of_dated(services, scope, candidate).await?;
-                let fact = candidate.fact;
-                injected.promises.push(OpenPromise { fact, text, made_at });
-            } else {
-                injected.texts.push(text);
+            if !candidate.over && is_in_memory(services, scope, job_input, candidate, &audience).await? {
+                inject_candidate(services, scope, job_input, candidate, &mut injected).await?;
             }
         }
     }
     Ok(injected)
+}
+
+/// True if a candidate is of the memory that the turn teaches. An NPC's own memory is news to the other NPCs.
+async fn is_in_memory(
+    services: &Services,
+    scope: &TenantScope,
+    job_input: &JobInput,
+    candidate: &CandidateTrace,
+    audience: &Audience,
+) -> Result<bool, JobError> {
+    if job_input.turn.player.is_some() {
+        return Ok(true);
+    }
+    let fact = services.ledger.facts.load_fact(scope, candidate.fact).await?;
+    Ok(fact.is_some_and(|fact| fact.audience == *audience))
+}
+
+async fn inject_candidate(
+    services: &Services,
+    scope: &TenantScope,
+    job_input: &JobInput,
+    candidate: &CandidateTrace,
+    injected: &mut InjectedMemory,
+) -> Result<(), JobError> {
+    injected.ids.push(candidate.fact);
+    injected.record_subject(&candidate.subject, job_input);
+    // The extraction model takes no part in the turn, so the NPC appears by name.
+    let reader = PromptReader {
+        language: job_input.npc.language,
+        npc: "",
+        player: job_input.turn.player.as_ref(),
+    };
+    let text = attribute_statement(
+        &services.prompts,
+        reader,
+        &candidate.subject,
+        &candidate.speaker,
+        &candidate.content,
+    )?;
+    if candidate.promise && injected.promises.len() < MAX_PROMISES {
+        let made_at = load_time_of_dated(services, scope, candidate).await?;
+        let fact = candidate.fact;
+        injected.promises.push(OpenPromise { fact, text, made_at });
+    } else {
+        injected.texts.push(text);
+    }
+    Ok(())
 }
 
 /// Returns when a promise was made whose text names a day. Without a day, no promise is overdue.

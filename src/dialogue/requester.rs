@@ -21,8 +21,8 @@ pub struct Requester {
 impl Requester {
     /// Returns the audit row of the request.
     #[must_use]
-    pub fn audit_edit(&self, ids: &IdSource, at: DateTime<Utc>, dialogue: DialogueId) -> Edit {
-        Edit::made_by(&self.who, ids, at, self.action, dialogue)
+    pub fn audit_edit(&self, ids: &IdSource, moment: DateTime<Utc>, dialogue: DialogueId) -> Edit {
+        Edit::made_by(&self.who, ids, moment, self.action, dialogue)
     }
 }
 
@@ -59,15 +59,15 @@ impl LateRequesters {
     }
 
     fn has_key(&self, key: &String) -> bool {
-        self.keys().any(|known| known == key)
+        self.keys().any(|other| other == key)
     }
 
     /// Returns the rows that the ledger writes for the requesters.
     #[must_use]
-    pub fn acks(&self, ids: &IdSource, at: DateTime<Utc>, dialogue: DialogueId) -> RewindAcks {
-        let edit = |requester: &Requester| requester.audit_edit(ids, at, dialogue);
+    pub fn acks(&self, ids: &IdSource, moment: DateTime<Utc>, dialogue: DialogueId) -> RewindAcks {
+        let edit = |requester: &Requester| requester.audit_edit(ids, moment, dialogue);
         RewindAcks {
-            recorded_at: at,
+            recorded_at: moment,
             keys: self.keys().map(|key| (ids.next_id(), key.clone())).collect(),
             edits: self.unaudited.iter().map(edit).collect(),
         }
@@ -78,7 +78,7 @@ impl LateRequesters {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Requesters {
     author: Requester,
-    others: Vec<Requester>,
+    other_requesters: Vec<Requester>,
     late: LateRequesters,
 }
 
@@ -89,20 +89,24 @@ impl From<Requester> for Requesters {
 }
 
 impl Requesters {
-    /// `author` requested the target of the rewind, and `others` requested less at the same time. `late` requesters got
-    /// no answer from an earlier rewind or the end of a turn.
+    /// `author` requested the target of the rewind, and `other_requesters` requested less at the same time. `late`
+    /// requesters got no answer from an earlier rewind or the end of a turn.
     ///
     /// A rewind whose author has no key takes the key of another requester, but no late key: a late key may have an
     /// outcome already.
     #[must_use]
-    pub fn new(mut author: Requester, mut others: Vec<Requester>, late: LateRequesters) -> Self {
-        for other in &mut others {
+    pub fn new(mut author: Requester, mut other_requesters: Vec<Requester>, late: LateRequesters) -> Self {
+        for other in &mut other_requesters {
             other.key.take_if(|key| late.has_key(key));
         }
         if author.key.is_none() {
-            author.key = others.iter_mut().rev().find_map(|other| other.key.take());
+            author.key = other_requesters.iter_mut().rev().find_map(|other| other.key.take());
         }
-        Self { author, others, late }
+        Self {
+            author,
+            other_requesters,
+            late,
+        }
     }
 
     /// Returns the key of the rewind itself.
@@ -113,10 +117,10 @@ impl Requesters {
 
     /// Returns the keys that have the same outcome as the rewind.
     pub fn other_keys(&self) -> impl Iterator<Item = &String> {
-        let others = self.others.iter().filter_map(|other| other.key.as_ref());
+        let other_keys = self.other_requesters.iter().filter_map(|other| other.key.as_ref());
         self.late
             .keys()
-            .chain(others)
+            .chain(other_keys)
             .filter(|key| self.own_key() != Some(*key))
     }
 
@@ -127,12 +131,12 @@ impl Requesters {
 
     /// Returns the audit rows of the requests, the author's row first.
     #[must_use]
-    pub fn audit_edits(&self, ids: &IdSource, at: DateTime<Utc>, dialogue: DialogueId) -> Vec<Edit> {
+    pub fn audit_edits(&self, ids: &IdSource, moment: DateTime<Utc>, dialogue: DialogueId) -> Vec<Edit> {
         let requesters = std::iter::once(&self.author)
             .chain(&self.late.unaudited)
-            .chain(&self.others);
+            .chain(&self.other_requesters);
         requesters
-            .map(|requester| requester.audit_edit(ids, at, dialogue))
+            .map(|requester| requester.audit_edit(ids, moment, dialogue))
             .collect()
     }
 }

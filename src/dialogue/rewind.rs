@@ -55,9 +55,16 @@ pub async fn rewind_dialogue(services: &Services, request: RewindRequest) -> Res
         record_unchanged_keys(services, &request).await?;
         return Ok(RewindResponse::Unchanged);
     };
-    let (number, unfinished) = (plan.number, plan.unfinished);
-    let times = (now, plan.hold);
-    let rewind = request.commit_to(&services.ids, times, plan.to, plan.replacement, unfinished.is_some());
+    let number = plan.number;
+    let unfinished = plan.unfinished;
+    let rewind = request.commit_to(
+        &services.ids,
+        now,
+        plan.hold,
+        plan.to,
+        plan.replacement,
+        unfinished.is_some(),
+    );
     failpoint!("rewind.planned");
     let scope = &request.dialogue.scope;
     let rewound = match services.ledger.rewinds.commit_rewind(scope, &rewind).await? {
@@ -88,12 +95,12 @@ pub async fn rewind_dialogue(services: &Services, request: RewindRequest) -> Res
 /// Stores the keys of a request that moved nothing. A repeated key gets the same answer, even after later turns.
 async fn record_unchanged_keys(services: &Services, request: &RewindRequest) -> Result<(), StoreError> {
     let keys = request.requesters.keys();
-    let told = RewindAcks {
+    let acks = RewindAcks {
         recorded_at: services.clock.now(),
         keys: keys.map(|key| (services.ids.next_id(), key.clone())).collect(),
         edits: Vec::new(),
     };
-    if told.keys.is_empty() {
+    if acks.keys.is_empty() {
         return Ok(());
     }
     let OwnedDialogue {
@@ -102,7 +109,7 @@ async fn record_unchanged_keys(services: &Services, request: &RewindRequest) -> 
     let idle = InterruptOutcome::Idle { head_turn: *head_turn };
     let rewinds = &services.ledger.rewinds;
     rewinds
-        .record_outcome(scope, *id, &told, &idle, OnKeyConflict::Keep)
+        .record_outcome(scope, *id, &acks, &idle, OnKeyConflict::Keep)
         .await?;
     failpoint!("rewind.noted");
     Ok(())
@@ -147,13 +154,13 @@ async fn plan_rewind_to(
     services: &Services,
     request: &RewindRequest,
     number: u32,
-    heard: Option<HeardLength>,
+    heard_length: Option<HeardLength>,
 ) -> Result<Option<RewindPlan>, RewindError> {
     let OwnedDialogue { scope, id, head, .. } = &request.dialogue;
     let dialogues = &services.ledger.dialogues;
     if number == 0 {
-        let already = head.is_none() && !request.fence;
-        return Ok((!already).then_some(RewindPlan::with_head(number, None)));
+        let is_unchanged = head.is_none() && !request.fence;
+        return Ok((!is_unchanged).then_some(RewindPlan::with_head(number, None)));
     }
     // Loads the predecessor too. The predecessor becomes the head if no text was heard.
     let turns = dialogues
@@ -166,76 +173,78 @@ async fn plan_rewind_to(
             head_turn: request.dialogue.head_turn,
         });
     };
-    let before = turns.next().map(|turn| turn.id);
-    let cut = heard
-        .map(|heard| grapheme_prefix(&turn.reply_text, heard.to_scalar_count(&turn.reply_text)))
+    let predecessor = turns.next().map(|turn| turn.id);
+    let heard_prefix = heard_length
+        .map(|length| grapheme_prefix(&turn.reply_text, length.to_scalar_count(&turn.reply_text)))
         .filter(|text| text.len() < turn.reply_text.len());
-    match cut {
+    match heard_prefix {
         None => {
-            let already = *head == Some(turn.id) && !request.fence;
-            Ok((!already).then_some(RewindPlan::with_head(number, Some(turn.id))))
+            let is_unchanged = *head == Some(turn.id) && !request.fence;
+            Ok((!is_unchanged).then_some(RewindPlan::with_head(number, Some(turn.id))))
         }
-        Some(text) if text.trim().is_empty() => Ok(Some(RewindPlan::with_head(number - 1, before))),
+        Some(text) if text.trim().is_empty() => Ok(Some(RewindPlan::with_head(number - 1, predecessor))),
         Some(text) => {
             let trace = dialogues.load_trace(scope, *id, number).await?;
             // The same rule as for a reply cut mid-stream: without a state block, the turn changes no state.
             let had_block = trace.is_some_and(|trace| trace.state_block);
             let OwnedDialogue { node, world, .. } = &request.dialogue;
             let hold = hold_of_cut(services, &request.dialogue, number).await?;
-            let services = request.tiers.tune(services, scope, (world, &turn.npc)).await?;
-            let heard = text.trim_end().to_owned();
-            let replacement = cut_replacement(&services, (*node, hold), &turn, heard, had_block);
+            let services = request.tiers.tune(services, scope, world, &turn.npc).await?;
+            let heard_text = text.trim_end().to_owned();
+            let replacement = cut_replacement(&services, *node, hold, &turn, heard_text, had_block);
             Ok(Some(RewindPlan {
                 replacement: Some(replacement),
-                ..RewindPlan::with_head(number, before)
+                ..RewindPlan::with_head(number, predecessor)
             }))
         }
     }
 }
 
-/// Returns the same turn with only the `heard` text, at the old turn's place and time. Its facts are extracted again.
+/// Returns the same turn with only the heard text, at the old turn's place and time. Its facts are extracted again.
 /// `services` has the settings of the dialogue's tiers. `hold`: how long nothing is learned from the turn.
 fn cut_replacement(
     services: &Services,
-    (node, hold): (NodeId, TimeDelta),
-    of: &Turn,
-    heard: String,
+    node: NodeId,
+    hold: TimeDelta,
+    cut_turn: &Turn,
+    heard_text: String,
     had_block: bool,
 ) -> Replacement {
     let now = services.clock.now();
     let turn = Turn {
         id: services.ids.next_id(),
         status: TurnStatus::Interrupted,
-        reply_text: heard,
+        reply_text: heard_text,
         // The positions of the cues are unknown, and the player never saw a cue after the cut.
         cues: Vec::new(),
-        ..of.clone()
+        ..cut_turn.clone()
     };
     let kinds = [
         // A greeting teaches nothing, heard in part or in full. Silence in the middle of a talk is no greeting.
-        (!of.is_greeting() || of.number > 1).then_some(JobKind::ExtractFacts),
+        (!cut_turn.is_greeting() || cut_turn.number > 1).then_some(JobKind::ExtractFacts),
         (had_block && services.settings.prompt.ask_for_state && has_whole_sentence(&turn.reply_text))
             .then_some(JobKind::ExtractState),
         Some(JobKind::Summarise),
         services
             .settings
             .curation
-            .is_due_after(of.number)
+            .is_due_after(cut_turn.number)
             .then_some(JobKind::Curate),
     ];
     let seal = services.settings.turn.seal_time();
     Replacement {
-        replaced_turn: of.id,
+        replaced_turn: cut_turn.id,
         jobs: new_jobs(
             services,
             &turn,
             now,
-            (node, now),
+            node,
+            now,
             // Meanwhile the turn may stand again, or be cut again. The next line ends the wait.
             Some(now + hold),
             kinds.into_iter().flatten(),
         ),
-        sealed_reply: Some((of.reply_text.clone(), now + seal)),
+        sealed_reply: Some((cut_turn.reply_text.clone(), now + seal)),
         turn,
     }
 }
@@ -247,7 +256,8 @@ async fn plan_resume(
 ) -> Result<Option<RewindPlan>, RewindError> {
     let OwnedDialogue { scope, head_turn, .. } = &request.dialogue;
     let head = request.dialogue.head.ok_or(RewindError::NothingToResume)?;
-    let (rewinds, now) = (&services.ledger.rewinds, services.clock.now());
+    let rewinds = &services.ledger.rewinds;
+    let now = services.clock.now();
     let sealed = rewinds.load_sealed_reply(scope, head, now).await?;
     let sealed = sealed.ok_or(RewindError::NothingToResume)?;
     if let Some(whole) = sealed.whole {
@@ -277,7 +287,9 @@ async fn truncate_buffer(
     rewound: &RewindRecord,
     replacement: Option<&Turn>,
 ) -> Result<(), StoreError> {
-    let (buffers, scope, dialogue) = (&services.buffers, &owned.scope, owned.id);
+    let buffers = &services.buffers;
+    let scope = &owned.scope;
+    let dialogue = owned.id;
     if !rewound.reinstated.is_empty() {
         // The buffer lacks the reinstated turns.
         return buffers.remove_buffer(scope, dialogue).await;
@@ -286,7 +298,7 @@ async fn truncate_buffer(
         Some(turn) => turn.number - 1,
         None => rewound.head_turn,
     };
-    let before = BufferHead {
+    let expected_head = BufferHead {
         epoch: owned.epoch,
         turn: owned.head,
     };
@@ -294,8 +306,12 @@ async fn truncate_buffer(
         epoch: rewound.epoch,
         turn,
     };
-    let truncate = async |head| buffers.truncate_buffer(scope, dialogue, before, last, head).await;
-    let kept = match replacement {
+    let truncate = async |head| {
+        buffers
+            .truncate_buffer(scope, dialogue, expected_head, last, head)
+            .await
+    };
+    let is_kept = match replacement {
         None => truncate(head(rewound.head)).await?,
         Some(turn) => {
             // No turn has this head yet, so a reader in between does not trust the buffer.
@@ -307,7 +323,7 @@ async fn truncate_buffer(
                     .await?
         }
     };
-    if kept {
+    if is_kept {
         return Ok(());
     }
     buffers.remove_buffer(scope, dialogue).await

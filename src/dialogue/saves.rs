@@ -85,9 +85,9 @@ pub async fn restore_save(services: &Services, request: RestoreRequest) -> Store
     if let RestoreOutcome::Done { dialogues, .. } = &outcome {
         failpoint!("restore.durable");
         // Each removal is a round trip. The clients get their answer after the last removal.
-        let moved = dialogues.iter().filter(|dialogue| dialogue.rewound.is_some());
-        let moved: Vec<DialogueId> = moved.map(|dialogue| dialogue.id).collect();
-        stream::iter(moved)
+        let rewound_ids = dialogues.iter().filter(|dialogue| dialogue.rewound.is_some());
+        let rewound_ids: Vec<DialogueId> = rewound_ids.map(|dialogue| dialogue.id).collect();
+        stream::iter(rewound_ids)
             .for_each_concurrent(CONCURRENT_REMOVALS, async |dialogue| {
                 remove_buffer(services, scope, dialogue).await;
                 failpoint!("restore.followed");

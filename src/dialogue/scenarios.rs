@@ -27,7 +27,7 @@ use colloquy_memory::{
     lore::NameLookup,
     party,
     progress::{self, NpcNames, Progress, ProgressState},
-    scenario::{self, Scenario, ScenarioBearing},
+    scenario::{self, Scenario, ScenarioBearing, ScenarioScore},
     scoring::dot_product,
     secrecy::Secrecy,
     state::{StateChange, WorldState},
@@ -40,7 +40,7 @@ use colloquy_ports::{
         audit::Edit,
         authored::PutOutcome,
         jobs::JobInput,
-        scenarios::{Embedding, ScenarioTell, ScenarioTitle},
+        scenarios::{EmbeddedScenario, Embedding, ScenarioTell, ScenarioTitle},
         state::NewStateChange,
     },
     llm::LlmError,
@@ -79,7 +79,8 @@ pub(super) async fn read_known_scenarios(
     input: &TurnInput,
     state: &WorldState,
 ) -> StoreResult<KnownScenarios> {
-    let (npc, checkpoint) = (&input.npc, &input.checkpoint);
+    let npc = &input.npc;
+    let checkpoint = &input.checkpoint;
     let rules = input.world.settings.unlock_rules();
     let standing = progress::progress_state(&state.milestones, rules, &identify_npc(npc), input.player.as_ref());
     let since = checkpoint.recently_unlocked_since(input.dialogue.created_at);
@@ -92,27 +93,27 @@ pub(super) async fn read_known_scenarios(
     let scenarios = &services.ledger.scenarios;
     let titles = scenarios.list_unlocked_titles(&input.scope, &input.world.id, &npc.id, standing.progress());
     let context = input.condition_context(state);
-    let lately = |titled: &ScenarioTitle| {
+    let latest_event = |titled: &ScenarioTitle| {
         let unlocked = standing
             .enough_since(titled.required_progress)
-            .filter(|at| *at >= since);
-        let shown = checkpoint.last_told_at(&npc.id, &titled.id);
-        Some((unlocked.max(shown)?, unlocked.is_some()))
+            .filter(|moment| *moment >= since);
+        let told_at = checkpoint.last_told_at(&npc.id, &titled.id);
+        Some((unlocked.max(told_at)?, unlocked.is_some()))
     };
     let mut open_titles = titles.await?;
     open_titles.retain(|titled| context.all_hold(&titled.when));
     let mut recent: Vec<_> = open_titles
         .iter()
-        .filter_map(|titled| Some((lately(titled)?, titled)))
-        .map(|((at, opened), titled)| RecentScenario {
+        .filter_map(|titled| Some((latest_event(titled)?, titled)))
+        .map(|((latest_at, opened), titled)| RecentScenario {
             id: titled.id.clone(),
             title: titled.title.clone(),
-            at,
+            latest_at,
             opened,
-            told: known::is_told(checkpoint, &standing, &npc.id, (&titled.id, titled.required_progress)),
+            is_told: known::is_told(checkpoint, &standing, &npc.id, &titled.id, titled.required_progress),
         })
         .collect();
-    recent.sort_by(|a, b| b.at.cmp(&a.at).then_with(|| a.id.cmp(&b.id)));
+    recent.sort_by(|a, b| b.latest_at.cmp(&a.latest_at).then_with(|| a.id.cmp(&b.id)));
     // An author may unlock hundreds of scenarios at once.
     recent.truncate(services.settings.scenarios.top_k * RECENT_TURNS);
     Ok(KnownScenarios {
@@ -127,83 +128,146 @@ pub(super) async fn read_known_scenarios(
 pub(super) async fn find_tellable_past(
     services: &Services,
     input: &TurnInput,
-    (state, mut known): (&WorldState, KnownScenarios),
+    state: &WorldState,
+    mut known_scenarios: KnownScenarios,
     classified: &ClassifiedIntent,
     embedding: Option<&[f32]>,
     terms: &TermWeights,
 ) -> StoreResult<Option<NpcPast>> {
-    let asked = classified.intent == Intent::Scenario;
-    let is_about_past = asked || classified.in_full;
-    let open_titles = known.open_titles.take();
-    let points = keywords::refers_back(&input.heard_text());
-    let just_now: BTreeSet<&ScenarioId> = known.since_last_turn(&input.checkpoint).collect();
     if !can_tell_past(input) {
         return Ok(None);
     }
-    let (scenarios, progress) = (&services.ledger.scenarios, known.standing.progress());
-    let (world, npc, context) = (&input.world.id, &input.npc.id, input.condition_context(state));
-    let line = NameLookup::in_text(&input.heard_text());
-    if !is_about_past && (!points || just_now.is_empty()) {
+    let is_asked = classified.intent == Intent::Scenario;
+    let is_about_past = is_asked || classified.in_full;
+    let open_titles = known_scenarios.open_titles.take();
+    let heard_text = input.heard_text();
+    let search = PastSearch {
+        services,
+        input,
+        context: input.condition_context(state),
+        known_scenarios: &known_scenarios,
+        just_now: known_scenarios.since_last_turn(&input.checkpoint).collect(),
+        line: NameLookup::in_text(&heard_text),
+        points_back: keywords::refers_back(&heard_text),
+        is_asked,
+    };
+    if !is_about_past && (!search.points_back || search.just_now.is_empty()) {
         // Contents and vectors are read only for a line that names an open scenario.
         let titles = match open_titles {
             Some(titles) => titles,
-            None => {
-                scenarios
-                    .list_unlocked_titles(&input.scope, world, npc, progress)
-                    .await?
-            }
+            None => search.load_titles().await?,
         };
-        let mut open = titles.iter().filter(|titled| context.all_hold(&titled.when));
-        if !open.any(|titled| is_scenario_named(&line, &titled.title, &titled.keywords, &titled.synonyms)) {
+        if !search.names_open_title(&titles) {
             return Ok(None);
         }
     }
-    let rows = scenarios.list_unlocked_scenarios(&input.scope, world, npc, progress);
-    let mut rows = rows.await?;
-    rows.retain(|row| context.all_hold(&row.scenario.when));
-    let named = rows.iter().map(|row| &row.scenario);
-    let named =
-        named.filter(|scenario| is_scenario_named(&line, &scenario.title, &scenario.keywords, &scenario.synonyms));
-    let named_ids: BTreeSet<ScenarioId> = named.map(|scenario| scenario.id.clone()).collect();
+    let mut rows = search.load_rows().await?;
+    let named_ids = search.find_named(&rows);
     rows.retain(|row| {
         let id = &row.scenario.id;
-        is_about_past || named_ids.contains(id) || points && just_now.contains(id)
+        is_about_past || named_ids.contains(id) || search.points_back && search.just_now.contains(id)
     });
-    let info = services.embedder.info();
-    let scored: Vec<_> = rows
-        .iter()
-        .map(|row| {
+    Ok(Some(NpcPast {
+        progress: known_scenarios.standing.progress(),
+        is_asked,
+        hits: search.rank(&rows, &named_ids, embedding, terms),
+    }))
+}
+
+/// The search of one line in the NPC's past.
+struct PastSearch<'a> {
+    services: &'a Services,
+    input: &'a TurnInput,
+    context: ConditionContext<'a>,
+    known_scenarios: &'a KnownScenarios,
+    /// The scenarios that were told or unlocked since the last turn.
+    just_now: BTreeSet<&'a ScenarioId>,
+    line: NameLookup,
+    points_back: bool,
+    is_asked: bool,
+}
+
+impl PastSearch<'_> {
+    async fn load_titles(&self) -> StoreResult<Vec<ScenarioTitle>> {
+        let TurnInput { scope, world, npc, .. } = self.input;
+        let scenarios = &self.services.ledger.scenarios;
+        let progress = self.known_scenarios.standing.progress();
+        scenarios
+            .list_unlocked_titles(scope, &world.id, &npc.id, progress)
+            .await
+    }
+
+    fn names_open_title(&self, titles: &[ScenarioTitle]) -> bool {
+        let mut open = titles.iter().filter(|titled| self.context.all_hold(&titled.when));
+        open.any(|titled| is_scenario_named(&self.line, &titled.title, &titled.keywords, &titled.synonyms))
+    }
+
+    /// Reads the open scenarios, with their contents and vectors.
+    async fn load_rows(&self) -> StoreResult<Vec<EmbeddedScenario>> {
+        let TurnInput { scope, world, npc, .. } = self.input;
+        let scenarios = &self.services.ledger.scenarios;
+        let progress = self.known_scenarios.standing.progress();
+        let rows = scenarios.list_unlocked_scenarios(scope, &world.id, &npc.id, progress);
+        let mut rows = rows.await?;
+        rows.retain(|row| self.context.all_hold(&row.scenario.when));
+        Ok(rows)
+    }
+
+    fn find_named(&self, rows: &[EmbeddedScenario]) -> BTreeSet<ScenarioId> {
+        let scenarios = rows.iter().map(|row| &row.scenario);
+        let named_scenarios = scenarios
+            .filter(|scenario| is_scenario_named(&self.line, &scenario.title, &scenario.keywords, &scenario.synonyms));
+        named_scenarios.map(|scenario| scenario.id.clone()).collect()
+    }
+
+    fn rank(
+        &self,
+        rows: &[EmbeddedScenario],
+        named_ids: &BTreeSet<ScenarioId>,
+        embedding: Option<&[f32]>,
+        terms: &TermWeights,
+    ) -> Vec<ScenarioHit> {
+        let info = self.services.embedder.info();
+        let scores = rows.iter().map(|row| {
             let comparable = embedding.filter(|_| row.embedding.model == info.model);
             let cosine = comparable.map(|embedding| dot_product(embedding, &row.embedding.vector));
             let keyword = keywords::query_coverage(terms, &row.scenario.keyword_terms());
             scenario::score_scenario(&info.calibration, cosine, keyword)
-        })
-        .collect();
-    let mut order: Vec<_> = rows
-        .iter()
-        .zip(scored)
-        .enumerate()
-        .map(|(at, (row, score))| {
-            let recent = known.recent.iter().find(|recent| recent.id == row.scenario.id);
-            (score, recent.map(|recent| recent.at), &row.scenario.id, at)
-        })
-        .collect();
-    scenario::sort_best_first(points, &mut order);
-    let settings = &services.settings.scenarios;
-    let hits = order.into_iter().map(|(score, recent, _, at)| {
-        let scenario = &rows[at].scenario;
-        let is_named = named_ids.contains(&scenario.id);
-        let bearing = ScenarioBearing::decide(&info.calibration, is_named, &score);
-        let is_strong = bearing != ScenarioBearing::None && score.total >= settings.min_score;
+        });
+        let mut order: Vec<_> = rows
+            .iter()
+            .zip(scores)
+            .enumerate()
+            .map(|(index, (row, score))| {
+                let mut recent = self.known_scenarios.recent.iter();
+                let recent = recent.find(|recent| recent.id == row.scenario.id);
+                (score, recent.map(|recent| recent.latest_at), &row.scenario.id, index)
+            })
+            .collect();
+        scenario::sort_best_first(self.points_back, &mut order);
+        let hits = order.into_iter().map(|(score, recent, _, index)| {
+            let scenario = &rows[index].scenario;
+            self.hit_of(scenario, score, recent.is_some(), named_ids.contains(&scenario.id))
+        });
+        hits.take(MAX_TRACED).collect()
+    }
+
+    fn hit_of(&self, scenario: &Scenario, score: ScenarioScore, is_recent: bool, is_named: bool) -> ScenarioHit {
+        let calibration = &self.services.embedder.info().calibration;
+        let checkpoint = &self.input.checkpoint;
+        let bearing = ScenarioBearing::decide(calibration, is_named, &score);
+        let is_strong = bearing != ScenarioBearing::None && score.total >= self.services.settings.scenarios.min_score;
         // A line may point back at a recent scenario without its name, and a further question about the past goes on with
         // what was just told ("Would you let me read it?").
-        let goes_on = asked && just_now.contains(&scenario.id) && input.checkpoint.told_at(npc, &scenario.id).is_some();
-        let is_pointed_at = points && recent.is_some() || goes_on;
+        let goes_on = self.is_asked
+            && self.just_now.contains(&scenario.id)
+            && checkpoint.told_at(&self.input.npc.id, &scenario.id).is_some();
+        let is_pointed_at = self.points_back && is_recent || goes_on;
         ScenarioHit {
             scenario: scenario.clone(),
             score,
-            recent: recent.is_some(),
-            news: known.news_of(&input.checkpoint, scenario),
+            recent: is_recent,
+            news: self.known_scenarios.news_of(checkpoint, scenario),
             by_meaning: bearing == ScenarioBearing::Meaning && !is_pointed_at,
             fate: if is_strong || is_named || is_pointed_at {
                 CandidateFate::BeyondTopK
@@ -211,12 +275,7 @@ pub(super) async fn find_tellable_past(
                 CandidateFate::TooWeak
             },
         }
-    });
-    Ok(Some(NpcPast {
-        progress,
-        asked,
-        hits: hits.take(MAX_TRACED).collect(),
-    }))
+    }
 }
 
 /// True if a text names a scenario: by its title, a keyword or a synonym.
@@ -240,9 +299,10 @@ pub(super) async fn find_tells(
         return Ok(Vec::new());
     }
     let scenarios = &services.ledger.scenarios;
-    let all = scenarios.list_tells(&input.scope, &input.world.id, &input.npc.id, MAX_TELLS);
-    let (mut all, context) = (all.await?, input.condition_context(state));
-    all.retain(|hidden| {
+    let tells = scenarios.list_tells(&input.scope, &input.world.id, &input.npc.id, MAX_TELLS);
+    let mut tells = tells.await?;
+    let context = input.condition_context(state);
+    tells.retain(|hidden| {
         let may_be_told = progress >= hidden.required_progress && context.all_hold(&hidden.when);
         Secrecy::decide(may_be_told, Some(&hidden.tell), &context) == Secrecy::Guarded
     });
@@ -253,11 +313,11 @@ pub(super) async fn find_tells(
     {
         texts.extend([&last.player_text, &last.reply_text].map(|text| NameLookup::in_text(text)));
     }
-    all.retain(|hidden| {
+    tells.retain(|hidden| {
         let is_in = |text| is_scenario_named(text, &hidden.title, &hidden.keywords, &hidden.synonyms);
         texts.iter().any(is_in)
     });
-    Ok(all)
+    Ok(tells)
 }
 
 /// The maximum number of unlocks announced for one turn. An author may unlock hundreds at once, and a returning
@@ -265,8 +325,8 @@ pub(super) async fn find_tells(
 pub const MAX_ANNOUNCED_UNLOCKS: usize = 32;
 
 impl UnlockTrigger {
-    /// Builds the trigger of a turn that was committed at `at`. `None`: the turn cannot have unlocked a scenario.
-    pub(super) fn from_turn(input: &TurnInput, changes: &[StateChange], at: DateTime<Utc>) -> Option<Self> {
+    /// Builds the trigger of a turn that was committed at `moment`. `None`: the turn cannot have unlocked a scenario.
+    pub(super) fn from_turn(input: &TurnInput, changes: &[StateChange], moment: DateTime<Utc>) -> Option<Self> {
         let player = input.player.as_ref().filter(|_| !changes.is_empty())?;
         let rules = input.world.settings.unlock_rules();
         (!rules.is_empty()).then(|| Self {
@@ -274,47 +334,50 @@ impl UnlockTrigger {
             world: Arc::clone(&input.world),
             npc: Arc::clone(&input.npc),
             player: player.clone(),
-            at,
+            changed_at: moment,
         })
     }
 
     /// Builds the trigger of a job's state changes. `None`: the changes cannot have unlocked a scenario.
-    pub(super) fn from_job(scope: &TenantScope, said: &JobInput, changes: &[StateChange]) -> Option<Self> {
-        let player = said.turn.player.as_ref().filter(|_| !changes.is_empty())?;
-        let rules = said.world.settings.unlock_rules();
+    pub(super) fn from_job(scope: &TenantScope, job_input: &JobInput, changes: &[StateChange]) -> Option<Self> {
+        let player = job_input.turn.player.as_ref().filter(|_| !changes.is_empty())?;
+        let rules = job_input.world.settings.unlock_rules();
         (!rules.is_empty()).then(|| Self {
             scope: scope.clone(),
-            world: Arc::clone(&said.world),
-            npc: Arc::new(said.npc.clone()),
+            world: Arc::clone(&job_input.world),
+            npc: Arc::new(job_input.npc.clone()),
             player: player.clone(),
-            at: said.turn.committed_at,
+            changed_at: job_input.turn.committed_at,
         })
     }
 
     /// Returns the new unlocks for all NPCs with rules in the world; at most [`MAX_ANNOUNCED_UNLOCKS`].
     async fn read_unlocked(&self, services: &Services) -> StoreResult<Vec<ScenarioUnlock>> {
-        let (scope, world) = (&self.scope, &self.world);
+        let scope = &self.scope;
+        let world = &self.world;
         let rules = world.settings.unlock_rules();
         // The ledger stores times in microseconds.
-        let at = self.at.trunc_subsecs(6);
+        let reached_at = self.changed_at.trunc_subsecs(6);
         let state = services.memory_cache.world_state(services, scope, &world.id).await?;
         let Some(reached) = state.milestones.of_player(&self.player) else {
             return Ok(Vec::new());
         };
-        let met = rules.iter().filter(|rule| reached.is_first_reached_at(&rule.when, at));
+        let met = rules
+            .iter()
+            .filter(|rule| reached.is_first_reached_at(&rule.when, reached_at));
         let npcs: BTreeSet<&NpcId> = met.map(|rule| &rule.npc).collect();
-        let mut all = Vec::new();
+        let mut unlocks = Vec::new();
         for id in npcs {
-            if all.len() >= MAX_ANNOUNCED_UNLOCKS {
+            if unlocks.len() >= MAX_ANNOUNCED_UNLOCKS {
                 break;
             }
-            let other = if *id == self.npc.id {
+            let other_npc = if *id == self.npc.id {
                 None
             } else {
                 services.ledger.authored.load_npc(scope, &world.id, id).await?
             };
-            let own = (*id == self.npc.id).then_some(&*self.npc);
-            let Some(npc) = other.as_ref().or(own).filter(|npc| npc.has_scenarios) else {
+            let own_npc = (*id == self.npc.id).then_some(&*self.npc);
+            let Some(npc) = other_npc.as_ref().or(own_npc).filter(|npc| npc.has_scenarios) else {
                 continue;
             };
             let standing = progress::progress_state(&state.milestones, rules, &identify_npc(npc), Some(&self.player));
@@ -322,19 +385,20 @@ impl UnlockTrigger {
             let titles = scenarios
                 .list_unlocked_titles(scope, &world.id, id, standing.progress())
                 .await?;
-            let (settings, player) = (&world.settings, Some(&self.player));
-            let context = ConditionContext::new(&state, settings, npc, player, self.at);
+            let settings = &world.settings;
+            let player = Some(&self.player);
+            let context = ConditionContext::new(&state, settings, npc, player, self.changed_at);
             let new = titles.into_iter().filter(|titled| {
-                standing.enough_since(titled.required_progress) == Some(at) && context.all_hold(&titled.when)
+                standing.enough_since(titled.required_progress) == Some(reached_at) && context.all_hold(&titled.when)
             });
-            all.extend(new.map(|titled| ScenarioUnlock {
+            unlocks.extend(new.map(|titled| ScenarioUnlock {
                 scenario: titled.id,
                 title: titled.title,
                 npc: id.clone(),
             }));
         }
-        all.truncate(MAX_ANNOUNCED_UNLOCKS);
-        Ok(all)
+        unlocks.truncate(MAX_ANNOUNCED_UNLOCKS);
+        Ok(unlocks)
     }
 }
 
@@ -398,12 +462,12 @@ pub async fn set_progress(
 ) -> StoreResult<bool> {
     let state = services.memory_cache.world_state(services, scope, &world.id).await?;
     let reached = state.milestones.of_player(player);
-    let set = reached.and_then(|reached| reached.backend_progress(&npc.id).last());
-    if set.map_or(Progress::NONE, |(progress, _)| progress) == to {
+    let latest_value = reached.and_then(|reached| reached.backend_progress(&npc.id).last());
+    if latest_value.map_or(Progress::NONE, |(progress, _)| progress) == to {
         return Ok(false);
     }
     // The last value must count, even if this node's clock is behind.
-    let at = reached.map_or(edit.made_at, |reached| {
+    let moment = reached.map_or(edit.made_at, |reached| {
         reached.next_backend_moment(&npc.id, edit.made_at)
     });
     let change = NewStateChange {
@@ -416,7 +480,7 @@ pub async fn set_progress(
             to,
         },
         cause: Cause::Edit(edit.id),
-        changed_at: at,
+        changed_at: moment,
     };
     services
         .ledger

@@ -88,7 +88,10 @@ impl Scene {
     /// Returns the text that a speaker answers: the topic, and the lines since the speaker's last line.
     #[must_use]
     pub fn heard_by(&self, npc: &NpcId, history: &[BufferedTurn]) -> String {
-        let since = history.iter().rposition(|turn| turn.npc == *npc).map_or(0, |at| at + 1);
+        let since = history
+            .iter()
+            .rposition(|turn| turn.npc == *npc)
+            .map_or(0, |index| index + 1);
         self.topic
             .as_deref()
             .into_iter()

@@ -67,9 +67,9 @@ struct Habits {
 }
 
 impl BlockHabits {
-    /// Records a reply that was asked for a state block. A model is known for leaving blocks out after `least` replies, 0
-    /// for never.
-    pub(crate) fn record_reply(&self, model: &str, turn: TurnId, has_block: bool, least: u32) -> ReplyBlock {
+    /// Records a reply that was asked for a state block. A model is known for leaving blocks out after `min_replies`
+    /// replies, 0 for never.
+    pub(crate) fn record_reply(&self, model: &str, turn: TurnId, has_block: bool, min_replies: u32) -> ReplyBlock {
         let mut habits = self.0.lock();
         let Habits { models, awaited } = &mut *habits;
         if models.len() >= MAX_MODELS && !models.contains_key(model) {
@@ -93,7 +93,7 @@ impl BlockHabits {
             return ReplyBlock::Given;
         }
         let gives_blocks = replies.with_block.count_ones() * USUAL_SHARE >= replies.count;
-        if least == 0 || replies.count < least || gives_blocks {
+        if min_replies == 0 || replies.count < min_replies || gives_blocks {
             return ReplyBlock::Unneeded;
         }
         replies.without_block = replies.without_block.saturating_add(1);
@@ -114,10 +114,12 @@ impl BlockHabits {
     pub(crate) fn record_extraction(&self, turn: TurnId, has_changes: bool) {
         let mut habits = self.0.lock();
         let Habits { models, awaited } = &mut *habits;
-        let Some(at) = awaited.iter().position(|(awaited, _)| *awaited == turn) else {
+        let Some(index) = awaited.iter().position(|(awaited, _)| *awaited == turn) else {
             return;
         };
-        let Some((_, model)) = awaited.remove(at) else { return };
+        let Some((_, model)) = awaited.remove(index) else {
+            return;
+        };
         if let Some(replies) = models.get_mut(&model) {
             replies.pause = if has_changes {
                 1

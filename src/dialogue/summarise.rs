@@ -53,39 +53,43 @@ pub(super) async fn summarise_turns(
     services: &Services,
     scope: &TenantScope,
     job: &Job,
-    said: &JobInput,
+    job_input: &JobInput,
 ) -> Result<JobReport, JobError> {
-    let dialogue = said.dialogue.id;
-    let backlog = load_backlog(services, scope, said).await?;
-    if !is_due(services, scope, said, &backlog).await? {
+    let dialogue = job_input.dialogue.id;
+    let backlog = load_backlog(services, scope, job_input).await?;
+    if !is_due(services, scope, job_input, &backlog).await? {
         services.ledger.jobs.finish_job(scope, job.id, &tallied_usage()).await?;
         return Ok(JobReport::default());
     }
     let Backlog {
-        kept, mut turns, sizes, ..
+        summaries,
+        mut turns,
+        sizes,
+        ..
     } = backlog;
     let oldest = count_within_budget(&sizes, services.settings.summaries.force_tokens);
-    let removed = redaction::load_removed(services, scope, said, said.turn.committed_at).await?;
+    let removed = redaction::load_removed(services, scope, job_input, job_input.turn.committed_at).await?;
     let removals = PreparedRemovals::new(&removed);
-    let previous = redaction::redact_summaries(&removals, said.dialogue.created_at, &kept);
+    let previous = redaction::redact_summaries(&removals, job_input.dialogue.created_at, &summaries);
     turns.truncate(oldest);
     redaction::mask_corrected_lines(&removals, &mut turns);
     // The requests' own words are used, because the facts that a request ended depend on other sessions. A rewind of
     // the request also removes this summary.
-    let (from, to) = (backlog.through + 1, last_to_summarise(said, backlog.through));
+    let from = backlog.through + 1;
+    let to = last_to_summarise(job_input, backlog.through);
     let forgotten = services
         .ledger
         .facts
         .list_forget_requests(scope, dialogue, from, to)
         .await?;
-    let new = write_summary(services, scope, said, &previous, &forgotten, &turns).await?;
-    let admission = summary::admit_summary(&kept, &new, services.settings.summaries.keep);
+    let new = write_summary(services, scope, job_input, &previous, &forgotten, &turns).await?;
+    let admission = summary::admit_summary(&summaries, &new, services.settings.summaries.keep);
     let evict = if admission.evict == Some(new.id) {
         // The newest summary stays at any importance: its turns leave the buffer, and no other summary covers them yet.
-        let least = kept
+        let least_important = summaries
             .iter()
             .min_by_key(|summary| (summary.importance, summary.created_at));
-        least.map(|summary| summary.id)
+        least_important.map(|summary| summary.id)
     } else {
         admission.evict
     };
@@ -107,7 +111,7 @@ pub(super) async fn summarise_turns(
 
 /// The turns of a dialogue without a summary, up to the turn of a job.
 struct Backlog {
-    kept: Vec<Summary>,
+    summaries: Vec<Summary>,
     /// The last turn with a summary.
     through: u32,
     /// When the last summary was stored.
@@ -118,22 +122,27 @@ struct Backlog {
 }
 
 /// Returns the last turn for a summary that follows turn `through`.
-fn last_to_summarise(said: &JobInput, through: u32) -> u32 {
-    said.turn.number.min(through.saturating_add(MAX_TURNS_COVERED))
+fn last_to_summarise(job_input: &JobInput, through: u32) -> u32 {
+    job_input.turn.number.min(through.saturating_add(MAX_TURNS_COVERED))
 }
 
-async fn load_backlog(services: &Services, scope: &TenantScope, said: &JobInput) -> Result<Backlog, StoreError> {
-    let (ledger, dialogue) = (&services.ledger, said.dialogue.id);
-    let (kept, checkpoint) = tokio::try_join!(
+async fn load_backlog(services: &Services, scope: &TenantScope, job_input: &JobInput) -> Result<Backlog, StoreError> {
+    let ledger = &services.ledger;
+    let dialogue = job_input.dialogue.id;
+    let (summaries, checkpoint) = tokio::try_join!(
         ledger.summaries.load_summaries(scope, dialogue),
         ledger.dialogues.load_checkpoint(scope, dialogue)
     )?;
     let checkpoint = checkpoint.unwrap_or_default();
     // The latest summary may have been evicted, so the checkpoint counts too.
-    let through = kept.iter().map(|summary| summary.to_turn).max().unwrap_or_default();
+    let through = summaries
+        .iter()
+        .map(|summary| summary.to_turn)
+        .max()
+        .unwrap_or_default();
     let through = through.max(checkpoint.summarised_through);
-    let stored = kept.iter().map(|summary| summary.created_at).max();
-    let last = last_to_summarise(said, through);
+    let stored = summaries.iter().map(|summary| summary.created_at).max();
+    let last = last_to_summarise(job_input, through);
     let turns = ledger.dialogues.load_turns(scope, dialogue, through + 1, last).await?;
     let counter = services.models.counter_for_task(Task::Reply);
     let count = |text: &str| services.prompts.count_tokens(counter, text);
@@ -144,7 +153,7 @@ async fn load_backlog(services: &Services, scope: &TenantScope, said: &JobInput)
         through,
         since: stored.max(checkpoint.summarised_at),
         sizes: sizes.collect(),
-        kept,
+        summaries,
         turns,
     })
 }
@@ -153,13 +162,16 @@ async fn load_backlog(services: &Services, scope: &TenantScope, said: &JobInput)
 async fn is_due(
     services: &Services,
     scope: &TenantScope,
-    said: &JobInput,
+    job_input: &JobInput,
     backlog: &Backlog,
 ) -> Result<bool, StoreError> {
-    let (rules, turn) = (services.settings.summaries.rules(), &said.turn);
+    let rules = services.settings.summaries.rules();
+    let turn = &job_input.turn;
     let unsummarised = u32::try_from(backlog.turns.len()).unwrap_or(u32::MAX);
     let tokens = backlog.sizes.iter().fold(0_u32, |sum, size| sum.saturating_add(*size));
-    let since = backlog.since.and_then(|at| (turn.committed_at - at).to_std().ok());
+    let since = backlog
+        .since
+        .and_then(|summarised_at| (turn.committed_at - summarised_at).to_std().ok());
     if summary::is_due(&rules, turn.number, unsummarised, tokens, backlog.through, since) {
         return Ok(true);
     }
@@ -169,7 +181,7 @@ async fn is_due(
     let spoken_at = following
         .first()
         .map_or_else(|| services.clock.now(), |turn| turn.started_at);
-    let silence = match said.dialogue.status {
+    let silence = match job_input.dialogue.status {
         DialogueStatus::Closed => Duration::MAX,
         DialogueStatus::Open => (spoken_at - turn.committed_at).to_std().unwrap_or_default(),
     };
@@ -187,23 +199,23 @@ pub(super) fn count_within_budget(sizes: &[u32], budget: u32) -> usize {
     fit.count().max(1).min(sizes.len())
 }
 
-async fn write_summary(
+async fn render_summary_prompt(
     services: &Services,
     scope: &TenantScope,
-    said: &JobInput,
+    job_input: &JobInput,
     previous: &[Summary],
     forgotten: &[String],
     turns: &[Turn],
-) -> Result<Summary, JobError> {
+) -> Result<String, JobError> {
     let scene = Scene {
-        cast: cast_members(services, scope, said).await?,
+        cast: cast_members(services, scope, job_input).await?,
         ..Scene::default()
     };
-    let days = WorldDays::load(services, scope, &said.world).await?;
-    let shown: Vec<_> = turns
+    let days = WorldDays::load(services, scope, &job_input.world).await?;
+    let turn_values: Vec<_> = turns
         .iter()
         .map(|turn| {
-            let (date, weekday) = days.day_of(said.npc.language, turn.started_at);
+            let (date, weekday) = days.day_of(job_input.npc.language, turn.started_at);
             context! {
                 number => turn.number,
                 date, weekday,
@@ -215,15 +227,26 @@ async fn write_summary(
         .collect();
     let previous: Vec<String> = previous.iter().map(|summary| escape_untrusted(&summary.text)).collect();
     let left_out: Vec<String> = forgotten.iter().map(|content| escape_untrusted(content)).collect();
-    let template = match said.turn.player {
+    let template = match job_input.turn.player {
         Some(_) => Template::Summary,
         None => Template::ConversationSummary,
     };
     let listeners: Vec<String> = scene.cast.iter().map(|member| escape_untrusted(&member.name)).collect();
-    let npc_name = said.npc.name.as_str();
+    let npc_name = job_input.npc.name.as_str();
     let calendar = days.calendar_text();
-    let values = context! { npc_name, listeners, turns => shown, previous, forgotten => left_out, calendar };
-    let prompt = services.prompts.render(said.npc.language, template, values)?;
+    let values = context! { npc_name, listeners, turns => turn_values, previous, forgotten => left_out, calendar };
+    Ok(services.prompts.render(job_input.npc.language, template, values)?)
+}
+
+async fn write_summary(
+    services: &Services,
+    scope: &TenantScope,
+    job_input: &JobInput,
+    previous: &[Summary],
+    forgotten: &[String],
+    turns: &[Turn],
+) -> Result<Summary, JobError> {
+    let prompt = render_summary_prompt(services, scope, job_input, previous, forgotten, turns).await?;
     let properties = serde_json::json!({
         "summary": { "type": "string", "maxLength": MAX_SUMMARY_CHARS },
         "importance": { "type": "integer", "minimum": 1, "maximum": 10 },
@@ -247,7 +270,7 @@ async fn write_summary(
     }
     Ok(Summary {
         id: services.ids.next_id(),
-        dialogue: said.dialogue.id,
+        dialogue: job_input.dialogue.id,
         from_turn: first.number,
         to_turn: last.number,
         // The text may become empty. An empty summary is never shown.
@@ -258,7 +281,7 @@ async fn write_summary(
             .and_then(super::remember::parse_number)
             .map_or(Importance::DEFAULT, Importance::from_clamped),
         // The turn's time, not the time of the write. A history must not depend on the speed of the model.
-        created_at: said.turn.committed_at,
+        created_at: job_input.turn.committed_at,
     })
 }
 

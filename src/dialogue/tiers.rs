@@ -25,15 +25,15 @@ impl Services {
     /// Returns the NPC's own model, or else the model that the tiers name, if the operator allows the model.
     #[must_use]
     pub fn reply_model(&self, npc: &Npc) -> Option<String> {
-        let own = self.models.allowed_npc_model(npc).map(str::to_owned);
-        own.or_else(|| self.named_model(Task::Reply))
+        let own_model = self.models.allowed_npc_model(npc).map(str::to_owned);
+        own_model.or_else(|| self.named_model(Task::Reply))
     }
 
     /// Returns the model that the tiers name for a task, if the operator allows the model.
     #[must_use]
     pub fn named_model(&self, task: Task) -> Option<String> {
-        let named = self.settings.models.model_for(task.as_str());
-        named
+        let configured_model = self.settings.models.model_for(task.as_str());
+        configured_model
             .filter(|model| self.models.is_model_allowed(model))
             .map(str::to_owned)
     }
@@ -102,7 +102,9 @@ impl DialogueSettings {
     /// Returns the values of the configuration that tiers can override, in the form of a tier's settings.
     #[must_use]
     pub fn tier_defaults(&self) -> Value {
-        let (prompt, recall, summaries) = (&self.prompt, &self.recall, &self.summaries);
+        let prompt = &self.prompt;
+        let recall = &self.recall;
+        let summaries = &self.summaries;
         let mut weights = json!({
             "diversity": recall.diversity, "top_k": recall.top_k, "min_score": recall.min_score,
         });
@@ -131,8 +133,8 @@ impl DialogueSettings {
     }
 }
 
-fn replace<T>(value: &mut T, by: Option<T>) {
-    if let Some(by) = by {
-        *value = by;
+fn replace<T>(value: &mut T, new_value: Option<T>) {
+    if let Some(new_value) = new_value {
+        *value = new_value;
     }
 }

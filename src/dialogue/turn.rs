@@ -16,10 +16,12 @@ pub(super) mod gather;
 pub(super) mod gathered_context;
 mod input;
 mod job_holds;
+mod line_recall;
 pub(super) mod living_scene;
 mod own_name;
 mod prompt_locks;
 mod speak;
+mod state_block;
 mod stopwatch;
 mod turn_trace;
 mod uncommitted_turn;
@@ -44,8 +46,9 @@ use self::{
     uncommitted_turn::UncommittedTurn,
 };
 pub(super) use self::{
-    commit::{StateBlockContext, backend_names_of, new_state_changes, parse_state_block, state_rules_of},
+    commit::new_state_changes,
     speak::{AUTHORED_GREETING, GIVEN_REPLY, grapheme_prefix},
+    state_block::{StateBlockContext, backend_names_of, parse_state_block, state_rules_of},
     turn_trace::present_settings,
 };
 use super::{
@@ -60,7 +63,7 @@ use colloquy_ports::ledger::{
     usage::UsageOwner,
 };
 
-/// Runs a turn to its commit. `cut` becomes `Some` when the player interrupts.
+/// Runs a turn to its commit. `cut_signal` becomes `Some` when the player interrupts.
 ///
 /// - Before it returns, `run_turn` calls [`TurnFeed::send_done`] exactly once, in every case
 ///   (ARCHITECTURE.md#a-turn, docs/protocol.md#events-of-the-server).
@@ -73,7 +76,7 @@ pub async fn run_turn(
     services: &Services,
     input: TurnInput,
     feed: &dyn TurnFeed,
-    cut: watch::Receiver<Option<Cut>>,
+    cut_signal: watch::Receiver<Option<Cut>>,
 ) -> Result<CommittedTurn, TurnError> {
     let owner = UsageOwner {
         world: input.world.id.clone(),
@@ -81,14 +84,19 @@ pub async fn run_turn(
     };
     let services = services.tuned_by(&input.world.settings);
     let player = input.player.clone().or_else(|| input.charged_player.clone());
-    with_usage_owner(owner, player, Box::pin(run_turn_steps(&services, input, feed, cut))).await
+    with_usage_owner(
+        owner,
+        player,
+        Box::pin(run_turn_steps(&services, input, feed, cut_signal)),
+    )
+    .await
 }
 
 async fn run_turn_steps(
     services: &Services,
     input: TurnInput,
     feed: &dyn TurnFeed,
-    mut cut: watch::Receiver<Option<Cut>>,
+    mut cut_signal: watch::Receiver<Option<Cut>>,
 ) -> Result<CommittedTurn, TurnError> {
     let stopwatch = Stopwatch::start_at(input.accepted_at, services.clock.as_ref());
     let limit = Duration::from_millis(services.settings.turn.timeout_ms);
@@ -102,27 +110,29 @@ async fn run_turn_steps(
             &stopwatch,
         ));
         let gathering = gathering.instrument(debug_span!("turn.gather"));
-        let gathered = unless_cut(&mut cut, gathering).await??;
-        let assembling = async {
-            let prompt = gathered.assemble_prompt(services, &input);
-            // No model sees the prompt of a turn that was shown before. Its extraction reads which memories are known.
-            match input.given_reply() {
-                Some(_) => Ok(Prompt {
-                    candidates: prompt.map(|prompt| prompt.candidates).unwrap_or_default(),
-                    ..Prompt::default()
-                }),
-                None => prompt,
-            }
-        }
-        .instrument(debug_span!("turn.assemble"));
+        let gathered = unless_cut(&mut cut_signal, gathering).await??;
+        let assembling = async { assemble_for_reply(services, &input, &gathered) };
+        let assembling = assembling.instrument(debug_span!("turn.assemble"));
         let (prompt, assemble_ms) = stopwatch.time_work(assembling).await;
         let prompt = prompt?;
         let authored = gathered.authored_words(&input);
         let mut request = ReplyRequest::from_prompt(&prompt, gathered.counter, authored);
         request.add_tool_messages(&input);
-        let speaking = Box::pin(speak_reply(services, &input, request, feed, &mut cut, &stopwatch));
+        let speaking = Box::pin(speak_reply(
+            services,
+            &input,
+            request,
+            feed,
+            &mut cut_signal,
+            &stopwatch,
+        ));
         let reply = speaking.instrument(debug_span!("turn.reply")).await?;
-        Ok((gathered, prompt, assemble_ms, reply))
+        Ok(SpokenTurn {
+            gathered,
+            prompt,
+            assemble_ms,
+            reply,
+        })
     };
     let outcome = tokio::time::timeout(limit, async {
         // An admitted turn may finish even if the tenant's budget runs out meanwhile.
@@ -132,30 +142,9 @@ async fn run_turn_steps(
         run_admitted(reply_steps).await.map(|spoken| (reservation, spoken))
     });
     match outcome.await.unwrap_or(Err(TurnError::TimedOut)) {
-        Ok((reservation, (gathered, prompt, assemble_ms, reply))) => {
-            let done_seq = feed.send_done(reply.to_reply_done(&input));
-            let timings = build_timings(&input, &stopwatch, &gathered, assemble_ms, &reply);
-            let is_cut = reply.status == TurnStatus::Interrupted;
-            let cuts = match &*cut.borrow() {
-                Some(cut) if is_cut => cut.by.clone(),
-                _ => Vec::new(),
-            };
-            let uncommitted = UncommittedTurn {
-                cuts,
-                gathered,
-                prompt,
-                reply,
-                done_seq,
-                timings,
-            };
-            let committing = Box::pin(commit_reply(services, &input, feed, uncommitted));
-            let committing = committing.instrument(debug_span!("turn.commit"));
-            // A caller that cut the reply waits for this commit. A caller that interrupts during the commit waits too.
-            let committed = if is_cut {
-                with_urgent_priority(committing).await
-            } else {
-                with_interactive_priority(committing).await
-            }?;
+        Ok((reservation, spoken)) => {
+            let committing = Box::pin(commit_spoken(services, &input, feed, &cut_signal, &stopwatch, spoken));
+            let committed = committing.await?;
             reservation.mark_stored();
             Ok(committed)
         }
@@ -163,6 +152,67 @@ async fn run_turn_steps(
             feed.send_done(failure::failed_reply_done(&input, &error));
             Err(error)
         }
+    }
+}
+
+/// Assembles the prompt. No model sees the prompt of a turn that was shown before. Its extraction reads which memories
+/// are known.
+fn assemble_for_reply(services: &Services, input: &TurnInput, gathered: &GatheredContext) -> Result<Prompt, TurnError> {
+    let prompt = gathered.assemble_prompt(services, input);
+    match input.given_reply() {
+        Some(_) => Ok(Prompt {
+            candidates: prompt.map(|prompt| prompt.candidates).unwrap_or_default(),
+            ..Prompt::default()
+        }),
+        None => prompt,
+    }
+}
+
+/// A turn whose reply is spoken.
+struct SpokenTurn {
+    gathered: GatheredContext,
+    prompt: Prompt,
+    assemble_ms: f64,
+    reply: Reply,
+}
+
+/// Ends the reply for the listeners, and commits the turn.
+async fn commit_spoken(
+    services: &Services,
+    input: &TurnInput,
+    feed: &dyn TurnFeed,
+    cut_signal: &watch::Receiver<Option<Cut>>,
+    stopwatch: &Stopwatch<'_>,
+    spoken: SpokenTurn,
+) -> Result<CommittedTurn, TurnError> {
+    let SpokenTurn {
+        gathered,
+        prompt,
+        assemble_ms,
+        reply,
+    } = spoken;
+    let done_seq = feed.send_done(reply.to_reply_done(input));
+    let timings = build_timings(input, stopwatch, &gathered, assemble_ms, &reply);
+    let is_cut = reply.status == TurnStatus::Interrupted;
+    let cuts = match &*cut_signal.borrow() {
+        Some(cut) if is_cut => cut.requesters.clone(),
+        _ => Vec::new(),
+    };
+    let uncommitted = UncommittedTurn {
+        cuts,
+        gathered,
+        prompt,
+        reply,
+        done_seq,
+        timings,
+    };
+    let committing = Box::pin(commit_reply(services, input, feed, uncommitted));
+    let committing = committing.instrument(debug_span!("turn.commit"));
+    // A caller that cut the reply waits for this commit. A caller that interrupts during the commit waits too.
+    if is_cut {
+        with_urgent_priority(committing).await
+    } else {
+        with_interactive_priority(committing).await
     }
 }
 

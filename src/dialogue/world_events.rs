@@ -50,24 +50,27 @@ pub async fn record_world_events(
         .collect();
     people.sort_unstable();
     people.dedup();
-    let known = services
+    let known_npcs = services
         .ledger
         .authored
         .find_npc_names(scope, &world.id, &people)
         .await?;
     // An id comes before the name of another NPC.
-    let by_id = known.iter().map(|npc| (npc.id.to_string(), npc.name.clone()));
-    let by_name = known.iter().map(|npc| (normalise_text(&npc.name), npc.name.clone()));
+    let by_id = known_npcs.iter().map(|npc| (npc.id.to_string(), npc.name.clone()));
+    let by_name = known_npcs
+        .iter()
+        .map(|npc| (normalise_text(&npc.name), npc.name.clone()));
     let rules = EventRules {
         settings: &world.settings,
         vocabulary: Vocabulary::from_settings(&world.settings),
         npc_names: by_name.chain(by_id).collect(),
     };
-    let (mut changes, mut faults) = (Vec::with_capacity(events.len()), Vec::new());
+    let mut changes = Vec::with_capacity(events.len());
+    let mut faults = Vec::new();
     for (index, event) in events.iter().enumerate() {
         match event.to_change(&rules) {
             Ok(change) => changes.push(change),
-            Err(found) => faults.extend(found.into_iter().map(|fault| (index, fault))),
+            Err(event_faults) => faults.extend(event_faults.into_iter().map(|fault| (index, fault))),
         }
     }
     if !faults.is_empty() {
@@ -117,7 +120,7 @@ pub async fn living_members(
 #[derive(Debug, Clone, PartialEq)]
 pub struct ValueCause {
     pub cause: Cause,
-    pub at: DateTime<Utc>,
+    pub changed_at: DateTime<Utc>,
 }
 
 /// The state of a world, with the last cause of each value.
@@ -130,20 +133,20 @@ pub struct CausedState {
 impl CausedState {
     /// Folds changes, oldest first.
     pub(crate) fn from_changes<'a>(changes: impl Iterator<Item = &'a StoredStateChange>) -> Self {
-        let mut found = Self::default();
+        let mut folded = Self::default();
         for stored in changes {
-            found
+            folded
                 .state
                 .apply_change(&stored.change, stored.changed_at, stored.dialogue);
             if let Some(part) = stored.change.changed_part() {
                 let cause = ValueCause {
                     cause: stored.cause,
-                    at: stored.changed_at,
+                    changed_at: stored.changed_at,
                 };
-                found.causes.insert(part, cause);
+                folded.causes.insert(part, cause);
             }
         }
-        found
+        folded
     }
 }
 

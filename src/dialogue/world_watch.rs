@@ -58,8 +58,8 @@ impl ActionNews {
 }
 
 impl WorldFollower {
-    /// Follows a world from its present state on. `seen` are actions that the listener knows: the news have those that
-    /// were undone meanwhile, and the open actions that are not among them.
+    /// Follows a world from its present state on. `known_ids` are actions that the listener knows: the news have those
+    /// that were undone meanwhile, and the open actions that are not among them.
     ///
     /// # Errors
     /// The state of the world cannot be read.
@@ -67,7 +67,7 @@ impl WorldFollower {
         services: &Services,
         scope: TenantScope,
         world: WorldId,
-        seen: &[ActionId],
+        known_ids: &[ActionId],
     ) -> StoreResult<(Self, ActionNews)> {
         let mut follower = Self {
             scope,
@@ -84,7 +84,8 @@ impl WorldFollower {
         follower.last_action = present.last_action;
         follower.add_standing(&present.changes);
         let store = &services.ledger.actions;
-        let (mut undone, mut requested) = (Vec::new(), Vec::new());
+        let mut undone = Vec::new();
+        let mut requested = Vec::new();
         if present.last_action > 0 {
             let standing = store.list_standing_actions(&follower.scope, &follower.world).await?;
             follower.standing_actions = standing.into_iter().collect();
@@ -92,15 +93,15 @@ impl WorldFollower {
                 .load_open_actions(&follower.scope, &follower.world, services.clock.now())
                 .await?;
             follower.add_standing_actions(&requested);
-            requested.retain(|action| !seen.contains(&action.request.id));
+            requested.retain(|action| !known_ids.contains(&action.request.id));
         }
         let stands: HashSet<&ActionId> = follower.standing_actions.values().collect();
-        let unsettled: Vec<ActionId> = seen.iter().filter(|id| !stands.contains(id)).copied().collect();
+        let unsettled: Vec<ActionId> = known_ids.iter().filter(|id| !stands.contains(id)).copied().collect();
         if !unsettled.is_empty() {
             undone = store.load_actions(&follower.scope, &unsettled).await?;
             undone.retain(|action| action.request.world == follower.world);
-            let again: Vec<Action> = undone.extract_if(.., |action| action.stands).collect();
-            follower.add_standing_actions(&again);
+            let reinstated: Vec<Action> = undone.extract_if(.., |action| action.stands).collect();
+            follower.add_standing_actions(&reinstated);
         }
         let news = ActionNews { undone, requested };
         Ok((follower, news))
@@ -117,39 +118,39 @@ impl WorldFollower {
     /// # Errors
     /// The state of the world cannot be read.
     pub async fn read_news(&mut self, services: &Services) -> StoreResult<WorldNews> {
-        let since = self.load_changes_since(services, self.last).await?;
-        if since.generation == self.generation {
-            let actions = self.read_new_actions(services, since.last_action).await?;
-            self.add_standing(&since.changes);
+        let latest = self.load_changes_since(services, self.last).await?;
+        if latest.generation == self.generation {
+            let actions = self.read_new_actions(services, latest.last_action).await?;
+            self.add_standing(&latest.changes);
             self.add_standing_actions(&actions.requested);
-            self.last_action = actions.highest_seq().max(since.last_action).max(self.last_action);
+            self.last_action = actions.highest_seq().max(latest.last_action).max(self.last_action);
             return Ok(WorldNews {
                 taken_back: Vec::new(),
-                changes: since.changes,
+                changes: latest.changes,
                 actions,
             });
         }
-        let all = self.load_changes_since(services, 0).await?;
-        let now: HashSet<i64> = all.changes.iter().map(|change| change.seq).collect();
-        let gone: Vec<i64> = self.standing.difference(&now).copied().collect();
-        let taken_back = match gone.as_slice() {
+        let present = self.load_changes_since(services, 0).await?;
+        let present_seqs: HashSet<i64> = present.changes.iter().map(|change| change.seq).collect();
+        let lifted_seqs: Vec<i64> = self.standing.difference(&present_seqs).copied().collect();
+        let taken_back = match lifted_seqs.as_slice() {
             [] => Vec::new(),
-            gone => services.ledger.state.load_changes(&self.scope, gone).await?,
+            lifted_seqs => services.ledger.state.load_changes(&self.scope, lifted_seqs).await?,
         };
-        let mut actions = self.read_new_actions(services, all.last_action).await?;
+        let mut actions = self.read_new_actions(services, present.last_action).await?;
         if self.last_action > 0 {
             self.compare_known_actions(services, &mut actions).await?;
         }
-        let mut changes = all.changes;
+        let mut changes = present.changes;
         changes.retain(|change| !self.standing.contains(&change.seq));
-        self.standing.retain(|seq| now.contains(seq));
+        self.standing.retain(|seq| present_seqs.contains(seq));
         self.add_standing(&changes);
         for action in &actions.undone {
             self.standing_actions.remove(&action.seq);
         }
         self.add_standing_actions(&actions.requested);
-        self.last_action = actions.highest_seq().max(all.last_action).max(self.last_action);
-        self.generation = all.generation;
+        self.last_action = actions.highest_seq().max(present.last_action).max(self.last_action);
+        self.generation = present.generation;
         Ok(WorldNews {
             taken_back,
             changes,
@@ -175,21 +176,21 @@ impl WorldFollower {
     /// stands again between two reads is no news.
     async fn compare_known_actions(&self, services: &Services, news: &mut ActionNews) -> StoreResult<()> {
         let store = &services.ledger.actions;
-        let now: HashMap<i64, ActionId> = store
+        let standing_now: HashMap<i64, ActionId> = store
             .list_standing_actions(&self.scope, &self.world)
             .await?
             .into_iter()
             .filter(|(seq, _)| *seq <= self.last_action)
             .collect();
-        let known = &self.standing_actions;
-        let gone = known.iter().filter(|(seq, _)| !now.contains_key(seq));
-        let again = now.iter().filter(|(seq, _)| !known.contains_key(seq));
-        let moved: Vec<ActionId> = gone.chain(again).map(|(_, id)| *id).collect();
-        if !moved.is_empty() {
-            let moved = store.load_actions(&self.scope, &moved).await?;
-            let (again, gone): (Vec<Action>, Vec<Action>) = moved.into_iter().partition(|action| action.stands);
-            news.undone.splice(..0, gone);
-            news.requested.splice(..0, again);
+        let known_actions = &self.standing_actions;
+        let lifted = known_actions.iter().filter(|(seq, _)| !standing_now.contains_key(seq));
+        let restored = standing_now.iter().filter(|(seq, _)| !known_actions.contains_key(seq));
+        let changed: Vec<ActionId> = lifted.chain(restored).map(|(_, id)| *id).collect();
+        if !changed.is_empty() {
+            let changed = store.load_actions(&self.scope, &changed).await?;
+            let (restored, lifted): (Vec<Action>, Vec<Action>) = changed.into_iter().partition(|action| action.stands);
+            news.undone.splice(..0, lifted);
+            news.requested.splice(..0, restored);
         }
         Ok(())
     }

@@ -77,7 +77,7 @@ impl BudgetView {
     fn from_line(line: BudgetLine, tomorrow: DateTime<Utc>) -> Self {
         let is_spent = line.limit.is_some_and(|limit| line.used >= limit);
         Self {
-            budget: line.of,
+            budget: line.budget,
             used: line.used,
             limit: line.limit,
             warning: match (is_spent, line.warned) {
@@ -85,7 +85,7 @@ impl BudgetView {
                 (false, true) => Some(BudgetWarning::Near),
                 (false, false) => None,
             },
-            resets_at: line.of.is_daily().then_some(tomorrow),
+            resets_at: line.budget.is_daily().then_some(tomorrow),
         }
     }
 }

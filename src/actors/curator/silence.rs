@@ -85,7 +85,7 @@ impl Curator {
             let mut pause = LONGEST_LOOK_PAUSE.min(after.unwrap_or(LONGEST_LOOK_PAUSE));
             match looked {
                 Ok(Ok(report)) => {
-                    if report.more {
+                    if report.has_more {
                         pause = Duration::ZERO;
                     }
                     if report.queued > 0 {

@@ -88,9 +88,9 @@ impl NpcConversation {
             .kind
             .unfinished
             .take()
-            .filter(|unfinished| unfinished.of.number == number && unfinished.until > now);
+            .filter(|unfinished| unfinished.turn.number == number && unfinished.until > now);
         let speaker = match &continuation {
-            Some(unfinished) => Some(unfinished.of.npc.clone()),
+            Some(unfinished) => Some(unfinished.turn.npc.clone()),
             None => match self.choose_speaker(records, ctx) {
                 SpeakerChoice::Known(speaker) => speaker,
                 SpeakerChoice::Pending => return,

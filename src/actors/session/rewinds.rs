@@ -94,8 +94,8 @@ impl Session {
         }
         if let Some(unfinished) = self.kind.unfinished.take() {
             let line = PlayerLine {
-                text: unfinished.of.player_text.clone(),
-                to: Some(unfinished.of.npc.clone()),
+                text: unfinished.turn.player_text.clone(),
+                to: Some(unfinished.turn.npc.clone()),
                 // A retry of the line joins the continuation.
                 key: unfinished.key.clone(),
                 on_busy: OnBusy::Queue,

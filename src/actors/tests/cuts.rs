@@ -47,7 +47,7 @@ impl TestWorld {
             let cut = self.fake.cut.lock();
             let cut = cut
                 .as_ref()
-                .map(|cut| cut.borrow().as_ref().map_or(0, |cut| cut.by.len()));
+                .map(|cut| cut.borrow().as_ref().map_or(0, |cut| cut.requesters.len()));
             cut == Some(many)
         })
         .await;

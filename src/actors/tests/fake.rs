@@ -211,7 +211,7 @@ impl FakeUseCases {
             edit: by.audit_edit(ids, at, turn.dialogue),
             key: by.key,
         };
-        cut.unwrap_or_default().by.into_iter().map(cut_by).collect()
+        cut.unwrap_or_default().requesters.into_iter().map(cut_by).collect()
     }
 
     fn jobs_of(&self, input: &TurnInput, status: TurnStatus, was_cut: bool, now: DateTime<Utc>) -> Vec<NewJob> {
@@ -293,7 +293,7 @@ impl FakeUseCases {
             .scene
             .as_ref()
             .is_some_and(|scene| scene.topic.as_deref() == Some("conclude at 2") && input.number == 2);
-        let was_cut = cut.as_ref().is_some_and(|cut| !cut.by.is_empty());
+        let was_cut = cut.as_ref().is_some_and(|cut| !cut.requesters.is_empty());
         let jobs = self.jobs_of(&input, status, was_cut, now);
         let commit = TurnCommit {
             epoch: input.epoch,
@@ -301,7 +301,7 @@ impl FakeUseCases {
             replacing: input.replacing,
             turn: turn.clone(),
             key: input.key.clone(),
-            key_of: input.continuation.as_ref().map(|unfinished| unfinished.of.id),
+            key_of: input.continuation.as_ref().map(|unfinished| unfinished.turn.id),
             sealed_reply: cut.as_ref().map(|_| {
                 let seal = self.ports.settings.turn.seal_s;
                 let until = now + Duration::from_secs(seal.into());
@@ -328,7 +328,7 @@ impl FakeUseCases {
                         world: input.world,
                         npc: input.npc,
                         player,
-                        at: now,
+                        changed_at: now,
                     }),
                 state: Vec::new(),
                 jobs: jobs
@@ -527,8 +527,8 @@ impl UseCases for FakeUseCases {
             }
         };
         let now = self.ports.clock.now();
-        let times = (now, self.ports.settings.turn.cut_hold());
-        let rewind = request.commit_to(&self.ports.ids, times, to, replacement, unfinished.is_some());
+        let hold = self.ports.settings.turn.cut_hold();
+        let rewind = request.commit_to(&self.ports.ids, now, hold, to, replacement, unfinished.is_some());
         let committed = ledger.rewinds.commit_rewind(&owned.scope, &rewind).await?;
         self.durable_rewinds.fetch_add(1, Relaxed);
         if *self.hold_rewind_answers.lock() {

@@ -60,10 +60,11 @@ impl CurationBudget {
     /// # Errors
     /// As [`check`](Self::check), or the time until one more pass fits into an hour.
     pub(super) fn check_player(&self, services: &Services) -> Result<(), JobError> {
-        let (settings, now) = (&services.settings.curation, services.clock.now());
+        let settings = &services.settings.curation;
+        let now = services.clock.now();
         let Some(player) = self.player else { return Ok(()) };
-        let most = settings.player_passes_per_hour;
-        if most > 0 && player.last_hour >= most {
+        let max_passes = settings.player_passes_per_hour;
+        if max_passes > 0 && player.last_hour >= max_passes {
             let first_at = player.first_at.unwrap_or(now);
             let retry_after = (first_at + TimeDelta::hours(1) - now).to_std().unwrap_or_default();
             return Err(JobError::OverCurationBudget { retry_after });
@@ -81,12 +82,13 @@ impl CurationBudget {
     /// [`JobError::OverCurationBudget`] with the time until the next day (UTC).
     pub(crate) fn check(&self, services: &Services) -> Result<(), JobError> {
         let settings = &services.settings.curation;
-        let of_job = tallied_usage().into_iter().fold((0, 0), |(calls, tokens), tallied| {
+        let (job_calls, job_tokens) = tallied_usage().into_iter().fold((0, 0), |(calls, tokens), tallied| {
             let usage = tallied.usage;
-            let more = u64::from(usage.prompt_tokens) + u64::from(usage.completion_tokens);
-            (calls + u64::from(tallied.calls), tokens + more)
+            let call_tokens = u64::from(usage.prompt_tokens) + u64::from(usage.completion_tokens);
+            (calls + u64::from(tallied.calls), tokens + call_tokens)
         });
-        let (calls, tokens) = (self.calls + of_job.0, self.tokens + of_job.1);
+        let calls = self.calls + job_calls;
+        let tokens = self.tokens + job_tokens;
         let is_over = |used: u64, limit: u64| limit > 0 && used >= limit;
         if is_over(calls, settings.calls_per_day) || is_over(tokens, settings.tokens_per_day) {
             return Err(over_budget_of_today(services.clock.now()));

@@ -30,7 +30,7 @@ use colloquy_memory::{
 };
 use colloquy_ports::{
     StoreResult,
-    ledger::{curation::CarriedCuration, jobs::JobInput},
+    ledger::{curation::CarriedCuration, facts::RemovedStatement, jobs::JobInput},
 };
 
 /// The newest insights that a prompt shows.
@@ -53,11 +53,12 @@ impl CarriedMaterial {
     pub(super) async fn load(
         services: &Services,
         scope: &TenantScope,
-        said: &JobInput,
+        job_input: &JobInput,
         last: &Turn,
         last_pass: Option<DateTime<Utc>>,
     ) -> StoreResult<Self> {
-        let (ledger, dialogue) = (&services.ledger, &said.dialogue);
+        let ledger = &services.ledger;
+        let dialogue = &job_input.dialogue;
         let carried = ledger
             .curation
             .load_carried_curation(scope, dialogue, last.committed_at, last_pass)
@@ -66,26 +67,29 @@ impl CarriedMaterial {
             .insights
             .load_earlier_insights(scope, dialogue, last.committed_at, MAX_SHOWN_INSIGHTS)
             .await?;
-        let is_locked = {
-            let others = insights.iter().map(|earlier| &earlier.insight);
-            let others = others.filter(|insight| insight.dialogue != dialogue.id);
-            let locks = others.map(|insight| &insight.locks);
-            locks.chain(carried.told_locks.values()).any(|locks| !locks.is_empty())
-        };
-        let disclosed = if is_locked {
+        let disclosed = if is_locked(&insights, &carried, dialogue.id) {
             load_disclosed(services, scope, dialogue.id, last).await?
         } else {
             DisclosureLocks::default()
         };
         insights.retain(|earlier| may_be_read(&earlier.insight, dialogue.id, &disclosed));
         insights.reverse();
-        let removed = redaction::load_removed(services, scope, said, services.clock.now()).await?;
-        let removals = PreparedRemovals::new(&removed);
-        let shown = |text: &str| redaction::redact_text(&removals, text);
+        let removed = redaction::load_removed(services, scope, job_input, services.clock.now()).await?;
+        Ok(Self::redact(carried, insights, &disclosed, &removed))
+    }
+
+    /// Leaves out what has further locks than `disclosed`, and what tells something of `removed`.
+    fn redact(
+        carried: CarriedCuration,
+        insights: Vec<EarlierInsight>,
+        disclosed: &DisclosureLocks,
+        removed: &[RemovedStatement],
+    ) -> Self {
+        let removals = PreparedRemovals::new(removed);
+        let redact = |text: &str| redaction::redact_text(&removals, text);
         let insights = insights
             .into_iter()
-            .filter_map(|earlier| redact_insight(&removals, earlier))
-            .collect();
+            .filter_map(|earlier| redact_insight(&removals, earlier));
         let CarriedCuration {
             findings,
             passes,
@@ -94,60 +98,69 @@ impl CarriedMaterial {
             told_locks,
         } = carried;
         let is_disclosed = |dialogue: DialogueId| {
-            let told = told_locks.get(&dialogue);
-            told.is_some_and(|told| told.are_subset_of(&disclosed))
+            let talk_locks = told_locks.get(&dialogue);
+            talk_locks.is_some_and(|locks| locks.are_subset_of(disclosed))
         };
-        let is_forgotten = |dialogue: DialogueId, turn: u32| {
-            let mut sources = removed.iter().filter(|removed| removed.correction.is_none());
-            sources.any(|removed| removed.source == Some((dialogue, turn)))
+        let forgotten_sources = || {
+            let forgotten = removed.iter().filter(|removed| removed.correction.is_none());
+            forgotten.map(|removed| removed.source)
         };
+        let is_forgotten =
+            |dialogue: DialogueId, turn: u32| forgotten_sources().any(|source| source == Some((dialogue, turn)));
         let findings = findings.into_iter().filter(|finding| is_disclosed(finding.dialogue));
         let findings = findings.filter_map(|finding| {
             if finding.turns.iter().any(|turn| is_forgotten(finding.dialogue, *turn)) {
                 return None;
             }
-            let text = shown(&finding.text)?;
+            let text = redact(&finding.text)?;
             Some(Finding { text, ..finding })
         });
         // Notes name no turns, and may tell what was forgotten in any words.
         let is_whole = |pass: &&CurationPass| {
-            let mut sources = removed.iter().filter(|removed| removed.correction.is_none());
-            sources.all(|removed| removed.source.is_none_or(|(dialogue, _)| dialogue != pass.dialogue))
+            forgotten_sources().all(|source| source.is_none_or(|(dialogue, _)| dialogue != pass.dialogue))
         };
         let passes = passes.iter().filter(|pass| is_disclosed(pass.dialogue));
         let lines = passes.filter(is_whole).flat_map(|pass| pass.memory.lines());
         let sentences = sentences
             .iter()
-            .filter(|told| is_disclosed(told.dialogue) && !is_forgotten(told.dialogue, told.turn));
-        let lines = lines.chain(sentences.map(|told| told.text.as_str()));
+            .filter(|sentence| is_disclosed(sentence.dialogue) && !is_forgotten(sentence.dialogue, sentence.turn));
+        let lines = lines.chain(sentences.map(|sentence| sentence.text.as_str()));
         let turns = turns
             .into_iter()
             .filter(|turn| is_disclosed(turn.dialogue) && !is_forgotten(turn.dialogue, turn.number));
         let turns = turns.map(|turn| Turn {
-            player_text: shown(&turn.player_text).unwrap_or_default(),
-            reply_text: shown(&turn.reply_text).unwrap_or_default(),
+            player_text: redact(&turn.player_text).unwrap_or_default(),
+            reply_text: redact(&turn.reply_text).unwrap_or_default(),
             ..turn
         });
-        Ok(Self {
+        Self {
             findings: findings.collect(),
-            insights,
-            notes: lines.filter_map(shown).map(|line| escape_untrusted(&line)).collect(),
+            insights: insights.collect(),
+            notes: lines.filter_map(redact).map(|line| escape_untrusted(&line)).collect(),
             turns: turns
                 .filter(|turn| !turn.player_text.is_empty() || !turn.reply_text.is_empty())
                 .collect(),
-        })
+        }
     }
 
     /// Returns the unread turns for a prompt.
     pub(super) fn turn_values(
         &self,
-        said: &JobInput,
+        job_input: &JobInput,
         cast: &[(SceneMember, Option<Npc>)],
         days: &WorldDays<'_>,
     ) -> Vec<Value> {
         let turns = self.turns.iter();
-        turns.map(|turn| turn_values(said, cast, days, turn)).collect()
+        turns.map(|turn| turn_values(job_input, cast, days, turn)).collect()
     }
+}
+
+/// True if something of another dialogue has locks.
+fn is_locked(insights: &[EarlierInsight], carried: &CarriedCuration, dialogue: DialogueId) -> bool {
+    let insights = insights.iter().map(|earlier| &earlier.insight);
+    let other_insights = insights.filter(|insight| insight.dialogue != dialogue);
+    let locks = other_insights.map(|insight| &insight.locks);
+    locks.chain(carried.told_locks.values()).any(|locks| !locks.is_empty())
 }
 
 /// Returns the locks of what the dialogue may have told by its turn `last`. Without the trace of the turn, nothing is
@@ -199,7 +212,8 @@ mod tests {
             locks: locks.parse().unwrap(),
             last_turn_at: DateTime::UNIX_EPOCH,
         };
-        let (cave, both) = ("scenario:mira/cave", "scenario:mira/cave;lore:mira/well");
+        let cave = "scenario:mira/cave";
+        let both = "scenario:mira/cave;lore:mira/well";
         for (dialogue, locks, disclosed, is_read) in [
             (other, "", "", true),
             (other, cave, "", false),

@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 
 use minijinja::{Value, context};
 
+use super::unread_turns::UnreadTurns;
 use crate::{
     Services,
     lore::{self, DeadPerson},
@@ -36,13 +37,29 @@ use colloquy_ports::{
 /// The most facts of each kind that a pass considers. Some are left out afterwards.
 const MAX_READ_FACTS: u32 = 200;
 /// The most facts of the dialogue that a prompt shows, and their tokens.
-const MAX_LEARNED: (usize, u32) = (60, 2_000);
+const MAX_LEARNED: ListLimits = ListLimits {
+    count: 60,
+    tokens: 2_000,
+};
 /// The most authored facts that a prompt shows, and their tokens.
-const MAX_AUTHORED: (usize, u32) = (40, 1_500);
+const MAX_AUTHORED: ListLimits = ListLimits {
+    count: 40,
+    tokens: 1_500,
+};
 /// The most entries of the lore that a prompt shows, and their tokens.
-const MAX_LORE: (usize, u32) = (12, 2_000);
+const MAX_LORE: ListLimits = ListLimits {
+    count: 12,
+    tokens: 2_000,
+};
 /// The most characters of an entry.
 const MAX_LORE_CHARS: usize = 1_000;
+
+/// How much of a list a prompt shows at most.
+#[derive(Clone, Copy)]
+struct ListLimits {
+    count: usize,
+    tokens: u32,
+}
 
 /// The values of the prompt about facts and lore.
 pub(super) struct ComparisonValues {
@@ -59,40 +76,42 @@ pub(super) struct ComparisonValues {
 pub(super) async fn load_comparison(
     services: &Services,
     scope: &TenantScope,
-    said: &JobInput,
+    job_input: &JobInput,
     cast: &[(SceneMember, Option<Npc>)],
-    (from, turns): (u32, &[Turn]),
+    unread: &UnreadTurns,
     forgotten: &[String],
     dead: &[DeadPerson<'_>],
 ) -> StoreResult<ComparisonValues> {
     let npcs: Vec<&Npc> = cast.iter().filter_map(|(_, npc)| npc.as_ref()).collect();
-    let PassFacts { learned, authored } = load_facts(services, scope, said, &npcs, (from, turns)).await?;
+    let PassFacts { learned, authored } = load_facts(services, scope, job_input, &npcs, unread).await?;
     let counter = services.models.counter_for_task(Task::Curation);
     let count = |text: &str| services.prompts.count_tokens(counter, text);
 
     // The pass may run beside the extraction of its last turn.
-    let is_settled = |fact: &Fact| fact.source.is_none_or(|(_, turn)| turn < said.turn.number);
-    let known = learned.into_iter().filter(is_settled).filter_map(|fact| {
+    let is_settled = |fact: &Fact| fact.source.is_none_or(|(_, turn)| turn < job_input.turn.number);
+    let known_facts = learned.into_iter().filter(is_settled).filter_map(|fact| {
         let text = without_content(&fact.view.content, forgotten)?;
         Some((fact, text))
     });
-    let mut learned = take_within(known, MAX_LEARNED, |(_, text)| count(text));
+    let mut learned = take_within(known_facts, MAX_LEARNED, |(_, text)| count(text));
     learned.sort_by_key(|(fact, _)| (fact.source.map(|(_, turn)| turn), fact.id));
 
     let partitions: Vec<BTreeSet<Knower>> = npcs.iter().map(|npc| knowers_of(npc)).collect();
     let is_known_to_all = |fact: &Fact| {
-        let mut all = partitions.iter();
-        all.all(|knowers| !knowers.is_disjoint(&fact.audience.knowers))
+        partitions
+            .iter()
+            .all(|knowers| !knowers.is_disjoint(&fact.audience.knowers))
     };
-    let known = authored.into_iter().filter(is_known_to_all);
-    let mut authored = take_within(known, MAX_AUTHORED, |fact| count(&fact.view.content));
+    let shared_facts = authored.into_iter().filter(is_known_to_all);
+    let mut authored = take_within(shared_facts, MAX_AUTHORED, |fact| count(&fact.view.content));
     authored.sort_by_key(|fact| fact.id);
 
-    let texts = turns
+    let texts = unread
+        .turns
         .iter()
         .map(|turn| [turn.player_text.as_str(), turn.reply_text.as_str()]);
-    let entries = lore::named_entries(services, scope, &said.world, &npcs, texts, dead).await?;
-    let named_dead = find_named_dead(dead, turns, &entries);
+    let entries = lore::named_entries(services, scope, &job_input.world, &npcs, texts, dead).await?;
+    let named_dead = find_named_dead(dead, &unread.turns, &entries);
     let entries = entries.into_iter().map(|entry| {
         let content: String = entry.text.content.chars().take(MAX_LORE_CHARS).collect();
         (entry, content)
@@ -111,11 +130,11 @@ pub(super) async fn load_comparison(
 
 /// Returns the names of the dead whom turns name, by a name of the person or of an entry about this person alone.
 fn find_named_dead(dead: &[DeadPerson<'_>], turns: &[Turn], entries: &[LoreEntry]) -> BTreeSet<String> {
-    let named = dead.iter().filter(|person| {
+    let named_people = dead.iter().filter(|person| {
         let in_turn = |turn: &Turn| person.is_named_in(&turn.player_text) || person.is_named_in(&turn.reply_text);
         turns.iter().any(in_turn) || entries.iter().any(|entry| person.is_alone_in(entry))
     });
-    named.map(|person| person.name.to_owned()).collect()
+    named_people.map(|person| person.name.to_owned()).collect()
 }
 
 fn lore_value(entry: &LoreEntry, text: &str, dead: &[DeadPerson<'_>]) -> Value {
@@ -130,19 +149,19 @@ fn lore_value(entry: &LoreEntry, text: &str, dead: &[DeadPerson<'_>]) -> Value {
 async fn load_facts(
     services: &Services,
     scope: &TenantScope,
-    said: &JobInput,
+    job_input: &JobInput,
     npcs: &[&Npc],
-    (from, turns): (u32, &[Turn]),
+    unread: &UnreadTurns,
 ) -> StoreResult<PassFacts> {
-    let Some(last) = turns.last() else {
+    let Some(last) = unread.turns.last() else {
         return Ok(PassFacts::default());
     };
     // What all NPCs know, the first one knows.
     let knowers = npcs.first().map(|npc| knowers_of(npc)).unwrap_or_default();
     let query = PassFactQuery {
-        world: said.world.id.clone(),
-        dialogue: said.dialogue.id,
-        turns: (from, last.number),
+        world: job_input.world.id.clone(),
+        dialogue: job_input.dialogue.id,
+        turns: (unread.from, last.number),
         player: last.player.clone(),
         knowers: knowers.into_iter().collect(),
         said_at: last.committed_at,
@@ -159,22 +178,18 @@ fn knowers_of(npc: &Npc) -> BTreeSet<Knower> {
 }
 
 /// Takes items in their order, up to a number of items and tokens. An item that does not fit is skipped.
-fn take_within<T>(
-    items: impl IntoIterator<Item = T>,
-    (most, budget): (usize, u32),
-    tokens_of: impl Fn(&T) -> u32,
-) -> Vec<T> {
-    let mut left = budget;
+fn take_within<T>(items: impl IntoIterator<Item = T>, limits: ListLimits, tokens_of: impl Fn(&T) -> u32) -> Vec<T> {
+    let mut remaining_tokens = limits.tokens;
     let fits = items
         .into_iter()
-        .filter(|item| match left.checked_sub(tokens_of(item)) {
+        .filter(|item| match remaining_tokens.checked_sub(tokens_of(item)) {
             Some(rest) => {
-                left = rest;
+                remaining_tokens = rest;
                 true
             }
             None => false,
         });
-    fits.take(most).collect()
+    fits.take(limits.count).collect()
 }
 
 fn learned_value(fact: &Fact, text: &str) -> Value {
@@ -192,7 +207,7 @@ mod tests {
 
     #[test]
     fn items_beyond_the_number_or_the_tokens_are_left_out() {
-        let take = |most, budget| take_within([3_u32, 9, 2, 4, 1], (most, budget), |tokens| *tokens);
+        let take = |count, tokens| take_within([3_u32, 9, 2, 4, 1], ListLimits { count, tokens }, |tokens| *tokens);
         assert_eq!(take(9, 100), [3, 9, 2, 4, 1]);
         assert_eq!(take(2, 100), [3, 9]);
         assert_eq!(take(9, 6), [3, 2, 1], "a long one leaves room for shorter ones");

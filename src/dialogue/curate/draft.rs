@@ -47,8 +47,8 @@ struct EditAnswer {
     edit: EditName,
     #[serde(default)]
     text: String,
-    #[serde(default)]
-    by: String,
+    #[serde(default, rename = "by")]
+    replacement: String,
 }
 
 #[derive(Deserialize)]
@@ -88,13 +88,13 @@ enum EditName {
 /// What became of a part of an answer.
 pub(super) struct EditOutcome {
     /// `finding`, `edit` or `insight`.
-    pub what: &'static str,
+    pub part: &'static str,
     /// From 1.
     pub number: usize,
     /// `None`: noted or done.
     pub fault: Option<&'static str>,
     /// The number that belongs to the fault.
-    pub by: usize,
+    pub fault_number: usize,
 }
 
 /// A new finding.
@@ -115,7 +115,7 @@ pub(super) struct PassResult {
 }
 
 pub(super) struct PassDraft {
-    known: Vec<Finding>,
+    known_findings: Vec<Finding>,
     first_turn: u32,
     last_turn: u32,
     memory: NarrativeMemory,
@@ -134,7 +134,7 @@ pub(super) struct PassDraft {
 impl PassDraft {
     pub(super) fn new(material: &PassMaterial, memory_chars: usize) -> Self {
         Self {
-            known: material.findings.clone(),
+            known_findings: material.findings.clone(),
             first_turn: material.from,
             last_turn: material.last.number,
             memory: NarrativeMemory::new(material.memory.clone(), memory_chars),
@@ -170,32 +170,32 @@ impl PassDraft {
         for (number, finding) in (1..).zip(findings) {
             let fault = self.note_finding(finding).err();
             outcomes.push(EditOutcome {
-                what: "finding",
+                part: "finding",
                 number,
                 fault,
-                by: 0,
+                fault_number: 0,
             });
         }
         for (number, edit) in (1..).zip(edits) {
-            let (fault, by) = match parse_edit(edit) {
+            let (fault, fault_number) = match parse_edit(edit) {
                 None => (Some("unreadable"), 0),
                 Some(_) if number > MAX_EDITS => (Some("too_many"), 0),
                 Some(edit) => describe_refusal(self.memory.apply_edit(&edit).err()),
             };
             outcomes.push(EditOutcome {
-                what: "edit",
+                part: "edit",
                 number,
                 fault,
-                by,
+                fault_number,
             });
         }
         for (number, insight) in (1..).zip(insights) {
             let fault = self.note_insight(insight).err();
             outcomes.push(EditOutcome {
-                what: "insight",
+                part: "insight",
                 number,
                 fault,
-                by: 0,
+                fault_number: 0,
             });
         }
         let used = outcomes.iter().filter(|outcome| outcome.fault.is_none()).count();
@@ -209,21 +209,23 @@ impl PassDraft {
         let answer: FindingAnswer = serde_json::from_value(answer).map_err(|_| "unreadable")?;
         let reason = one_line(&answer.reason, MAX_REASON_CHARS);
         if !answer.about.trim().is_empty() {
-            let at = index_of_id(&answer.about, 'F')
-                .filter(|at| *at < self.known.len())
+            let index = index_of_id(&answer.about, 'F')
+                .filter(|index| *index < self.known_findings.len())
                 .ok_or("unknown_id")?;
-            return self.decide_finding(at, answer.decision, reason);
+            return self.decide_finding(index, answer.decision, reason);
         }
-        let (kind, text) = (
-            answer.kind.ok_or("unreadable")?,
-            one_line(&answer.text, MAX_FINDING_CHARS),
-        );
+        let kind = answer.kind.ok_or("unreadable")?;
+        let text = one_line(&answer.text, MAX_FINDING_CHARS);
         if text.is_empty() {
             return Err("empty");
         }
         // A model may repeat an earlier finding in place of its id.
-        if let Some(at) = self.known.iter().position(|known| known.is_same(kind, &text)) {
-            return self.decide_finding(at, answer.decision, reason);
+        if let Some(index) = self
+            .known_findings
+            .iter()
+            .position(|finding| finding.is_same(kind, &text))
+        {
+            return self.decide_finding(index, answer.decision, reason);
         }
         if self.findings.iter().any(|new| new.kind == kind && new.text == text) {
             return Err("repeated");
@@ -260,9 +262,9 @@ impl PassDraft {
         } = serde_json::from_value(answer).map_err(|_| "unreadable")?;
         let text = clip_line(&text, MAX_INSIGHT_CHARS);
         if !about.trim().is_empty() {
-            let at = index_of_id(&about, 'I').filter(|at| *at < self.shown_insights.len());
-            let shown = &self.shown_insights[at.ok_or("unknown_id")?];
-            let replaced = shown.clone();
+            let index = index_of_id(&about, 'I').filter(|index| *index < self.shown_insights.len());
+            let shown_insight = &self.shown_insights[index.ok_or("unknown_id")?];
+            let replaced = shown_insight.clone();
             return self.add_insight(replaced.insight.entity.clone(), text, &turns, Some(replaced));
         }
         if entity.trim().is_empty() {
@@ -273,11 +275,11 @@ impl PassDraft {
             return self.add_insight(entity, text, &turns, None);
         }
         let key = subject_key(&entity);
-        let shown = self
+        let same_entity = self
             .shown_insights
             .iter()
-            .filter(|shown| shown.insight.entity_key() == key);
-        let untrue: Vec<EarlierInsight> = shown.cloned().collect();
+            .filter(|earlier| earlier.insight.entity_key() == key);
+        let untrue: Vec<EarlierInsight> = same_entity.cloned().collect();
         if untrue.is_empty() {
             return Err("empty");
         }
@@ -294,13 +296,17 @@ impl PassDraft {
         turns: &[u32],
         replaced: Option<EarlierInsight>,
     ) -> Result<(), &'static str> {
-        let read = self.first_turn..=self.last_turn;
-        let mut named: Vec<u32> = turns.iter().copied().filter(|turn| read.contains(turn)).collect();
-        named.sort_unstable();
-        named.dedup();
+        let read_turns = self.first_turn..=self.last_turn;
+        let mut named_turns: Vec<u32> = turns.iter().copied().filter(|turn| read_turns.contains(turn)).collect();
+        named_turns.sort_unstable();
+        named_turns.dedup();
         let new = NewInsight {
             // Without numbers, the insight may rest on each of the turns.
-            turns: if named.is_empty() { read.collect() } else { named },
+            turns: if named_turns.is_empty() {
+                read_turns.collect()
+            } else {
+                named_turns
+            },
             entity,
             text,
             rests_on: replaced
@@ -310,13 +316,13 @@ impl PassDraft {
             inherited_locks: replaced.map(|replaced| replaced.insight.locks).unwrap_or_default(),
         };
         let key = subject_key(&new.entity);
-        let is_same = |known: &NewInsight| {
-            let have_texts = !known.text.is_empty() && !new.text.is_empty();
-            subject_key(&known.entity) == key && (have_texts || known.rests_on.first() == new.rests_on.first())
+        let is_same = |insight: &NewInsight| {
+            let have_texts = !insight.text.is_empty() && !new.text.is_empty();
+            subject_key(&insight.entity) == key && (have_texts || insight.rests_on.first() == new.rests_on.first())
         };
-        let known = self.insights.iter().position(is_same);
-        match known {
-            Some(at) => self.insights[at] = new,
+        let existing = self.insights.iter().position(is_same);
+        match existing {
+            Some(index) => self.insights[index] = new,
             None if self.insights.len() == MAX_INSIGHTS_PER_PASS => return Err("too_many"),
             None => self.insights.push(new),
         }
@@ -329,8 +335,8 @@ impl PassDraft {
     }
 
     /// Decides about an earlier finding. Only an open one is decided, and only once.
-    fn decide_finding(&mut self, at: usize, decision: Decision, reason: String) -> Result<(), &'static str> {
-        let finding = &self.known[at];
+    fn decide_finding(&mut self, index: usize, decision: Decision, reason: String) -> Result<(), &'static str> {
+        let finding = &self.known_findings[index];
         if !finding.is_open_to_model() || self.decisions.iter().any(|decided| decided.finding == finding.id) {
             return Err("decided");
         }
@@ -361,12 +367,13 @@ impl PassDraft {
         world: &WorldId,
         dialogue: DialogueId,
     ) -> PassResult {
-        let (gone, at) = (&material.forgotten, material.last.committed_at);
+        let forgotten = &material.forgotten;
+        let committed_at = material.last.committed_at;
         let lines = self
             .memory
             .as_str()
             .lines()
-            .filter_map(|line| without_content(line, gone));
+            .filter_map(|line| without_content(line, forgotten));
         let memory = lines.collect::<Vec<_>>().join("\n");
         let findings = self.findings.into_iter().filter_map(|new| {
             Some(Finding {
@@ -374,14 +381,14 @@ impl PassDraft {
                 world: world.clone(),
                 dialogue,
                 kind: new.kind,
-                text: without_content(&new.text, gone)?,
+                text: without_content(&new.text, forgotten)?,
                 turns: new.turns,
-                found_at: at,
+                found_at: committed_at,
                 decided: StandingDecision {
                     decision: new.decision,
-                    reason: without_content(&new.reason, gone).unwrap_or_default(),
+                    reason: without_content(&new.reason, forgotten).unwrap_or_default(),
                     decided_by: None,
-                    decided_at: at,
+                    decided_at: committed_at,
                 },
             })
         });
@@ -393,7 +400,7 @@ impl PassDraft {
                 .decisions
                 .into_iter()
                 .map(|decided| ModelDecision {
-                    reason: without_content(&decided.reason, gone).unwrap_or_default(),
+                    reason: without_content(&decided.reason, forgotten).unwrap_or_default(),
                     ..decided
                 })
                 .collect(),
@@ -402,13 +409,20 @@ impl PassDraft {
 }
 
 fn parse_edit(edit: Value) -> Option<MemoryEdit> {
-    let EditAnswer { edit, text, by } = serde_json::from_value(edit).ok()?;
+    let EditAnswer {
+        edit,
+        text,
+        replacement,
+    } = serde_json::from_value(edit).ok()?;
     // Prompts show the memory escaped, line by line.
     let escaped = |text: &str| text.lines().map(escape_untrusted).collect::<Vec<_>>().join("\n");
     let text = escaped(&text);
     Some(match edit {
         EditName::Append => MemoryEdit::Append { text },
-        EditName::Replace => MemoryEdit::Replace { text, by: escaped(&by) },
+        EditName::Replace => MemoryEdit::Replace {
+            text,
+            by: escaped(&replacement),
+        },
         EditName::Remove => MemoryEdit::Remove { text },
     })
 }
@@ -419,7 +433,7 @@ fn describe_refusal(refusal: Option<EditRefusal>) -> (Option<&'static str>, usiz
         Some(EditRefusal::Empty) => (Some("empty"), 0),
         Some(EditRefusal::NotFound) => (Some("not_found"), 0),
         Some(EditRefusal::NotUnique(times)) => (Some("not_unique"), times),
-        Some(EditRefusal::TooLong(by)) => (Some("too_long"), by),
+        Some(EditRefusal::TooLong(excess)) => (Some("too_long"), excess),
     }
 }
 

@@ -23,20 +23,21 @@ pub async fn make_dry_run(
     dialogue: &Dialogue,
     last_call_in: Duration,
 ) -> Result<Option<PassCommit>, JobError> {
-    let (dialogues, head) = (&services.ledger.dialogues, dialogue.head_turn);
+    let dialogues = &services.ledger.dialogues;
+    let head = dialogue.head_turn;
     let turns = dialogues.load_turns(scope, dialogue.id, head, head).await?;
     let Some(turn) = turns.last() else {
         return Ok(None);
     };
     let now = services.clock.now();
-    let of = (turn.id, turn.text_version);
-    let job = unqueued_job(&services.ids, JobKind::Curate, dialogue.id, of, now);
-    let Some((said, owner)) = load_input(&services.ledger, scope, &job).await? else {
+    let ids = &services.ids;
+    let job = unqueued_job(ids, JobKind::Curate, dialogue.id, turn.id, turn.text_version, now);
+    let Some((job_input, owner)) = load_input(&services.ledger, scope, &job).await? else {
         return Ok(None);
     };
-    let services = &*services.tuned_by(&said.world.settings);
+    let services = &*services.tuned_by(&job_input.world.settings);
     let last_call_at = services.clock.monotonic_now() + last_call_in;
     // A person asked for the pass, and not the player.
-    let pass = with_usage_owner(owner, None, make_pass(services, scope, &job, &said, last_call_at));
+    let pass = with_usage_owner(owner, None, make_pass(services, scope, &job, &job_input, last_call_at));
     with_usage_tally(pass).await
 }

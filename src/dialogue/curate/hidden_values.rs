@@ -16,7 +16,7 @@ pub(super) struct HiddenValues {
     /// Finds the values in a text, by their positions in `values`.
     names: NameIndex,
     /// The values that the lines name as they are written.
-    said: BTreeSet<usize>,
+    said_values: BTreeSet<usize>,
     /// The informative terms of the lines. They also name "key" if a line has "keys".
     said_terms: BTreeSet<u32>,
 }
@@ -26,20 +26,21 @@ impl HiddenValues {
     pub(super) async fn load(
         services: &Services,
         scope: &TenantScope,
-        said: &JobInput,
+        job_input: &JobInput,
         cast: &[(SceneMember, Option<Npc>)],
         present: &WorldState,
         turns: &[Turn],
     ) -> StoreResult<Self> {
-        let backend_names = backend_names_of(services, scope, &said.world).await?;
-        let takes_part = participant_check(said, cast);
-        let mut known: BTreeSet<&str> = BTreeSet::new();
+        let backend_names = backend_names_of(services, scope, &job_input.world).await?;
+        let takes_part = participant_check(job_input, cast);
+        let mut known_values: BTreeSet<&str> = BTreeSet::new();
         let mut hidden: BTreeSet<&str> = BTreeSet::new();
         let mut items: BTreeSet<&str> = BTreeSet::new();
         for (name, character) in &present.characters {
-            let (place, carried) = (character.location.iter(), character.items.keys());
+            let place = character.location.iter();
+            let carried = character.items.keys();
             if takes_part(name) {
-                known.extend(place.chain(carried).map(String::as_str));
+                known_values.extend(place.chain(carried).map(String::as_str));
             } else {
                 hidden.extend(place.map(String::as_str));
                 items.extend(carried.map(String::as_str));
@@ -47,7 +48,7 @@ impl HiddenValues {
         }
         items.retain(|item| backend_names.has_item(item));
         hidden.append(&mut items);
-        hidden.retain(|value| !known.contains(value));
+        hidden.retain(|value| !known_values.contains(value));
         let lines = turns
             .iter()
             .flat_map(|turn| [turn.player_text.as_str(), turn.reply_text.as_str()]);
@@ -55,19 +56,20 @@ impl HiddenValues {
     }
 
     fn new<'l>(values: &BTreeSet<&str>, lines: impl Iterator<Item = &'l str>) -> StoreResult<Self> {
-        let names = values.iter().enumerate().map(|(at, value)| (*value, at, false));
+        let names = values.iter().enumerate().map(|(index, value)| (*value, index, false));
         let names = NameIndex::build(names).map_err(|error| StoreError::Corrupt(error.to_string()))?;
-        let (mut said, mut said_terms) = (BTreeSet::new(), BTreeSet::new());
+        let mut said_values = BTreeSet::new();
+        let mut said_terms = BTreeSet::new();
         for line in lines {
-            names.find_in(line, |at, _| {
-                said.insert(at);
+            names.find_in(line, |index, _| {
+                said_values.insert(index);
             });
             said_terms.extend(informative_terms(line));
         }
         Ok(Self {
             values: values.iter().map(|value| (*value).to_owned()).collect(),
             names,
-            said,
+            said_values,
             said_terms,
         })
     }
@@ -75,13 +77,13 @@ impl HiddenValues {
     /// True if a text names a value that no line names.
     pub(super) fn are_told_by(&self, text: &str) -> bool {
         let mut is_told = false;
-        self.names.find_in(text, |at, _| is_told |= !self.is_said(at));
+        self.names.find_in(text, |index, _| is_told |= !self.is_said(index));
         is_told
     }
 
-    fn is_said(&self, at: usize) -> bool {
-        let terms = informative_terms(&self.values[at]);
-        self.said.contains(&at) || !terms.is_empty() && terms.is_subset(&self.said_terms)
+    fn is_said(&self, index: usize) -> bool {
+        let terms = informative_terms(&self.values[index]);
+        self.said_values.contains(&index) || !terms.is_empty() && terms.is_subset(&self.said_terms)
     }
 }
 

@@ -8,6 +8,7 @@ use colloquy_memory::{
     locks::{DisclosureLock, DisclosureLocks},
     party::subject_key,
     summary::without_content,
+    trace::TurnTrace,
 };
 use colloquy_ports::{StoreResult, ledger::jobs::JobInput};
 
@@ -34,12 +35,13 @@ pub(super) struct NewInsight {
 pub(super) async fn insights_for_npcs(
     services: &Services,
     scope: &TenantScope,
-    said: &JobInput,
+    job_input: &JobInput,
     material: &PassMaterial,
-    new: Vec<NewInsight>,
+    new_insights: Vec<NewInsight>,
 ) -> StoreResult<Vec<Insight>> {
-    let (last, dialogue) = (&material.last, &said.dialogue);
-    if new.is_empty() {
+    let last = &material.last;
+    let dialogue = &job_input.dialogue;
+    if new_insights.is_empty() {
         return Ok(Vec::new());
     }
     let Some(trace) = services
@@ -50,25 +52,10 @@ pub(super) async fn insights_for_npcs(
     else {
         return Ok(Vec::new());
     };
-    let locks = if last.player.is_some() {
-        let told = trace.told_locks.as_ref().unwrap_or(&trace.locks);
-        let mut locks = LocksByWords::load(services, scope, &said.world, told, &said.npc.name).await?;
-        locks.by_words.extend(trace.locked.iter().cloned());
-        // The pass has read these memories, whether or not the dialogue told them.
-        let read = trace.locks.0.into_iter().filter(
-            |lock| matches!(lock, DisclosureLock::Scenario { scenario, .. } if material.past.contains(scenario)),
-        );
-        locks.certain.extend_with(&read.collect());
-        locks
-    } else {
-        let hearers: DisclosureLocks = dialogue.options.watchers().hearers_lock().into_iter().collect();
-        let mut locks = trace.locks;
-        locks.extend_with(&hearers);
-        LocksByWords::of_every_text(locks)
-    };
+    let locks = locks_of_pass(services, scope, job_input, material, trace).await?;
     let mut insights = Vec::new();
     let cast = dialogue.npcs.iter().zip(&material.participants.npc_names);
-    for new in new {
+    for new in new_insights {
         let NewInsight {
             entity,
             text,
@@ -91,8 +78,8 @@ pub(super) async fn insights_for_npcs(
         let mut locks = locks.locks_of(&[&text, &entity]);
         locks.extend_with(&inherited_locks);
         let key = subject_key(&entity);
-        let others = cast.clone().filter(|(_, name)| subject_key(name) != key);
-        insights.extend(others.map(|(npc, _)| Insight {
+        let other_npcs = cast.clone().filter(|(_, name)| subject_key(name) != key);
+        insights.extend(other_npcs.map(|(npc, _)| Insight {
             id: services.ids.next_id(),
             world: dialogue.world.clone(),
             npc: npc.clone(),
@@ -110,4 +97,31 @@ pub(super) async fn insights_for_npcs(
         }));
     }
     Ok(insights)
+}
+
+/// Returns the locks of what the dialogue may have told by the last turn of the pass, the one of `trace`.
+async fn locks_of_pass(
+    services: &Services,
+    scope: &TenantScope,
+    job_input: &JobInput,
+    material: &PassMaterial,
+    trace: TurnTrace,
+) -> StoreResult<LocksByWords> {
+    if material.last.player.is_none() {
+        let watchers = job_input.dialogue.options.watchers();
+        let hearers: DisclosureLocks = watchers.hearers_lock().into_iter().collect();
+        let mut locks = trace.locks;
+        locks.extend_with(&hearers);
+        return Ok(LocksByWords::of_every_text(locks));
+    }
+    let told_locks = trace.told_locks.as_ref().unwrap_or(&trace.locks);
+    let mut locks = LocksByWords::load(services, scope, &job_input.world, told_locks, &job_input.npc.name).await?;
+    locks.by_words.extend(trace.locked.iter().cloned());
+    // The pass has read these memories, whether or not the dialogue told them.
+    let read_locks =
+        trace.locks.0.into_iter().filter(
+            |lock| matches!(lock, DisclosureLock::Scenario { scenario, .. } if material.past.contains(scenario)),
+        );
+    locks.certain.extend_with(&read_locks.collect());
+    Ok(locks)
 }

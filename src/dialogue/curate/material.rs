@@ -8,10 +8,11 @@ use minijinja::{Value, context};
 
 use super::{
     carried::CarriedMaterial,
-    comparison::load_comparison,
+    comparison::{ComparisonValues, load_comparison},
     hidden_values::HiddenValues,
     prompt_ids::{finding_id, insight_id},
     turn_values::turn_values,
+    unread_turns::UnreadTurns,
     world_state::DialogueChanges,
 };
 use crate::{
@@ -21,7 +22,6 @@ use crate::{
     npc_conversation::SceneMember,
     prompt::{attribute_text, escape_untrusted},
     redaction::{self, PreparedRemovals},
-    summarise::count_within_budget,
 };
 use colloquy_core::{ids::ScenarioId, scope::TenantScope};
 use colloquy_memory::{
@@ -35,11 +35,8 @@ use colloquy_memory::{
 use colloquy_ports::{
     StoreError,
     ledger::{curation::DialogueCuration, facts::RemovedStatement, jobs::JobInput},
-    llm::Task,
 };
 
-/// The most turns that a pass reads. A backlog takes several passes.
-const MAX_TURNS_READ: u32 = 60;
 /// The newest earlier findings that a prompt shows.
 const MAX_SHOWN_FINDINGS: u32 = 60;
 /// The most told scenarios that a prompt shows.
@@ -74,123 +71,183 @@ pub(super) struct PassMaterial {
 }
 
 /// Returns the material of a pass up to the job's turn. `None`: all turns have been read.
-#[expect(clippy::too_many_lines, reason = "one read after the other, each with its own use")]
 pub(super) async fn load_material(
     services: &Services,
     scope: &TenantScope,
-    said: &JobInput,
+    job_input: &JobInput,
 ) -> Result<Option<PassMaterial>, StoreError> {
-    let (ledger, dialogue) = (&services.ledger, said.dialogue.id);
+    let ledger = &services.ledger;
+    let dialogue = job_input.dialogue.id;
     let curation = ledger
         .curation
         .load_dialogue_curation(scope, dialogue, MAX_SHOWN_FINDINGS)
         .await?;
-    let DialogueCuration { last_pass, findings } = curation;
+    let DialogueCuration {
+        last_pass,
+        mut findings,
+    } = curation;
     let last_pass_at = last_pass.as_ref().map(|pass| pass.last_turn_at);
-    let (read, memory) = last_pass.map_or((0, String::new()), |pass| (pass.to_turn, pass.memory));
-    let (from, to) = (
-        read.saturating_add(1),
-        said.turn.number.min(read.saturating_add(MAX_TURNS_READ)),
-    );
-    let mut turns = if from <= to {
-        ledger.dialogues.load_turns(scope, dialogue, from, to).await?
-    } else {
-        Vec::new()
-    };
-    let counter = services.models.counter_for_task(Task::Curation);
-    let count = |text: &str| services.prompts.count_tokens(counter, text);
-    let sizes = turns
-        .iter()
-        .map(|turn| count(&turn.player_text).saturating_add(count(&turn.reply_text)));
-    let sizes: Vec<u32> = sizes.collect();
-    turns.truncate(count_within_budget(&sizes, services.settings.curation.max_turn_tokens));
-    let Some(last) = turns.last().cloned() else {
+    let (last_read_turn, memory) = last_pass.map_or((0, String::new()), |pass| (pass.to_turn, pass.memory));
+    let mut unread = UnreadTurns::load(services, scope, job_input, last_read_turn).await?;
+    let Some(last) = unread.turns.last().cloned() else {
         return Ok(None);
     };
-    let requests = ledger
-        .facts
-        .list_forget_requests(scope, dialogue, 1, last.number)
-        .await?;
-    let mut forgotten = requests.clone();
-    let corrected = load_corrected_statements(services, scope, said, &last).await?;
-    forgotten.extend(
-        corrected
-            .iter()
-            .filter(|removed| !still_holds(removed))
-            .map(|removed| removed.content.clone()),
-    );
-    let lines = memory.lines().filter_map(|line| without_content(line, &forgotten));
-    let memory = lines.collect::<Vec<_>>().join("\n");
-    let cast = load_cast(services, scope, said).await?;
-    let changes = DialogueChanges::load(services, scope, said, &last).await?;
-    let present = services
-        .memory_cache
-        .world_state(services, scope, &said.world.id)
-        .await?;
-    let dead = changes.known_dead(&cast, &present);
-    let compared = load_comparison(services, scope, said, &cast, (from, &turns), &forgotten, &dead).await?;
-    let state = changes.state_values(said, &cast, &present, (from, &turns), &compared.named_dead);
-    let hidden = HiddenValues::load(services, scope, said, &cast, &present, &turns).await?;
-    let past = load_told_past(services, scope, said, &turns).await?;
-    let mut findings = findings;
+    let withdrawn = WithdrawnTexts::load(services, scope, job_input, &last).await?;
+    let memory = withdrawn.strike_lines(&memory);
+    let world = WorldMaterial::load(services, scope, job_input, &unread, &last, &withdrawn.texts).await?;
+    let past = load_told_past(services, scope, job_input, &unread.turns).await?;
     let own_findings = findings.len();
-    let carried = CarriedMaterial::load(services, scope, said, &last, last_pass_at).await?;
+    let carried = CarriedMaterial::load(services, scope, job_input, &last, last_pass_at).await?;
     findings.extend(carried.findings.iter().cloned());
-    let days = WorldDays::load(services, scope, &said.world).await?;
-    let (day, _) = days.day_of(said.npc.language, last.started_at);
+    let days = WorldDays::load(services, scope, &job_input.world).await?;
+    let (day, _) = days.day_of(job_input.npc.language, last.started_at);
     let forgotten_turns = ledger.facts.list_forgotten_turns(scope, dialogue, last.number).await?;
-    mask_forgotten(&mut turns, &requests, &forgotten_turns);
-    redaction::mask_corrected_lines(&PreparedRemovals::new(&corrected), &mut turns);
-    let shown = turns.iter().map(|turn| {
-        // A note of a turn of which something was forgotten may tell that in other words.
-        let is_whole = !forgotten_turns.contains(&turn.number);
-        let sentences = changes.sentences_of_turn(turn).into_iter().filter(|_| is_whole);
-        let sentences: Vec<String> = sentences
-            .filter_map(|sentence| without_content(sentence, &forgotten))
-            .map(|sentence| escape_untrusted(&sentence))
-            .collect();
-        context! { happened => sentences, ..turn_values(said, &cast, &days, turn) }
+    mask_forgotten(&mut unread.turns, &withdrawn.requests, &forgotten_turns);
+    redaction::mask_corrected_lines(&PreparedRemovals::new(&withdrawn.corrected), &mut unread.turns);
+    let cast = &world.cast;
+    let turns = unread.turns.iter().map(|turn| {
+        let sentences = world.sentences_of_turn(turn, &withdrawn.texts, &forgotten_turns);
+        context! { happened => sentences, ..turn_values(job_input, cast, &days, turn) }
     });
-    let shown: Vec<Value> = shown.collect();
-    let names: Vec<String> = cast.iter().map(|(member, _)| escape_untrusted(&member.name)).collect();
-    let members: Vec<Value> = cast.iter().map(member_values).collect();
-    let world = &said.world;
-    let rules: Vec<String> = world.rules.iter().map(|rule| escape_untrusted(rule)).collect();
+    let turns: Vec<Value> = turns.collect();
     let values = context! {
-        has_player => said.turn.player.is_some(),
-        listeners => names,
-        world => context! { name => escape_untrusted(&world.name), premise => escape_untrusted(&world.premise), rules },
-        cast => members,
-        canon => compared.authored,
-        learned => compared.learned,
-        entries => compared.lore,
+        canon => world.compared.authored,
+        learned => world.compared.learned,
+        entries => world.compared.lore,
         told_past => past.values().map(|text| escape_untrusted(text)).collect::<Vec<_>>(),
-        state,
-        findings => finding_values(&findings, own_findings, &forgotten),
-        insights => insight_values(&carried.insights, &forgotten),
+        state => world.state,
+        findings => finding_values(&findings, own_findings, &withdrawn.texts),
+        insights => insight_values(&carried.insights, &withdrawn.texts),
         earlier_notes => carried.notes.clone(),
-        earlier_turns => carried.turn_values(said, &cast, &days),
-        forgotten => requests.iter().map(|words| escape_untrusted(words)).collect::<Vec<_>>(),
+        earlier_turns => carried.turn_values(job_input, cast, &days),
+        forgotten => withdrawn.requests.iter().map(|words| escape_untrusted(words)).collect::<Vec<_>>(),
         calendar => days.calendar_text(),
-        turns => shown,
+        turns,
+        ..scene_values(job_input, cast)
     };
     let participants = Participants {
         player: last.player.clone(),
         npc_names: cast.iter().map(|(member, _)| member.name.clone()).collect(),
     };
     Ok(Some(PassMaterial {
-        from,
+        from: unread.from,
         last,
         findings,
         memory,
-        forgotten,
+        forgotten: withdrawn.texts,
         insights: carried.insights,
         past: past.into_keys().collect(),
         day,
-        hidden,
+        hidden: world.hidden,
         participants,
         values,
     }))
+}
+
+/// What a pass must not repeat.
+struct WithdrawnTexts {
+    /// What the player asked to forget.
+    requests: Vec<String>,
+    /// What people removed or corrected.
+    corrected: Vec<RemovedStatement>,
+    /// The requests, and the corrected statements that do not hold in other words.
+    texts: Vec<String>,
+}
+
+impl WithdrawnTexts {
+    async fn load(
+        services: &Services,
+        scope: &TenantScope,
+        job_input: &JobInput,
+        last: &Turn,
+    ) -> Result<Self, StoreError> {
+        let facts = &services.ledger.facts;
+        let requests = facts
+            .list_forget_requests(scope, job_input.dialogue.id, 1, last.number)
+            .await?;
+        let corrected = load_corrected_statements(services, scope, job_input, last).await?;
+        let mut texts = requests.clone();
+        texts.extend(
+            corrected
+                .iter()
+                .filter(|removed| !still_holds(removed))
+                .map(|removed| removed.content.clone()),
+        );
+        Ok(Self {
+            requests,
+            corrected,
+            texts,
+        })
+    }
+
+    fn strike_lines(&self, memory: &str) -> String {
+        let lines = memory.lines().filter_map(|line| without_content(line, &self.texts));
+        lines.collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// The people of a pass, the state of their world, and what its turns are compared with.
+struct WorldMaterial {
+    cast: Vec<(SceneMember, Option<Npc>)>,
+    changes: DialogueChanges,
+    compared: ComparisonValues,
+    state: Vec<Value>,
+    hidden: HiddenValues,
+}
+
+impl WorldMaterial {
+    async fn load(
+        services: &Services,
+        scope: &TenantScope,
+        job_input: &JobInput,
+        unread: &UnreadTurns,
+        last: &Turn,
+        withdrawn: &[String],
+    ) -> Result<Self, StoreError> {
+        let cast = load_cast(services, scope, job_input).await?;
+        let changes = DialogueChanges::load(services, scope, job_input, last).await?;
+        let present = services
+            .memory_cache
+            .world_state(services, scope, &job_input.world.id)
+            .await?;
+        let dead = changes.known_dead(&cast, &present);
+        let compared = load_comparison(services, scope, job_input, &cast, unread, withdrawn, &dead).await?;
+        let state = changes.state_values(job_input, &cast, &present, unread, &compared.named_dead);
+        let hidden = HiddenValues::load(services, scope, job_input, &cast, &present, &unread.turns).await?;
+        Ok(Self {
+            cast,
+            changes,
+            compared,
+            state,
+            hidden,
+        })
+    }
+
+    /// Returns the events and notes of a turn. A note of a turn of which something was forgotten may tell that in other
+    /// words.
+    fn sentences_of_turn(&self, turn: &Turn, withdrawn: &[String], forgotten_turns: &[u32]) -> Vec<String> {
+        if forgotten_turns.contains(&turn.number) {
+            return Vec::new();
+        }
+        let sentences = self.changes.sentences_of_turn(turn).into_iter();
+        sentences
+            .filter_map(|sentence| without_content(sentence, withdrawn))
+            .map(|sentence| escape_untrusted(&sentence))
+            .collect()
+    }
+}
+
+fn scene_values(job_input: &JobInput, cast: &[(SceneMember, Option<Npc>)]) -> Value {
+    let names: Vec<String> = cast.iter().map(|(member, _)| escape_untrusted(&member.name)).collect();
+    let members: Vec<Value> = cast.iter().map(member_values).collect();
+    let world = &job_input.world;
+    let rules: Vec<String> = world.rules.iter().map(|rule| escape_untrusted(rule)).collect();
+    context! {
+        has_player => job_input.turn.player.is_some(),
+        listeners => names,
+        world => context! { name => escape_untrusted(&world.name), premise => escape_untrusted(&world.premise), rules },
+        cast => members,
+    }
 }
 
 /// Returns the statements that people removed or corrected between the beginning of the dialogue and its turn `last`,
@@ -198,11 +255,11 @@ pub(super) async fn load_material(
 async fn load_corrected_statements(
     services: &Services,
     scope: &TenantScope,
-    said: &JobInput,
+    job_input: &JobInput,
     last: &Turn,
 ) -> Result<Vec<RemovedStatement>, StoreError> {
-    let mut removed = redaction::load_removed(services, scope, said, last.committed_at).await?;
-    removed.retain(|removed| !removed.is_forgotten && removed.removed_at >= said.dialogue.created_at);
+    let mut removed = redaction::load_removed(services, scope, job_input, last.committed_at).await?;
+    removed.retain(|removed| !removed.is_forgotten && removed.removed_at >= job_input.dialogue.created_at);
     Ok(removed)
 }
 
@@ -221,7 +278,7 @@ fn member_values((member, npc): &(SceneMember, Option<Npc>)) -> Value {
 async fn load_told_past(
     services: &Services,
     scope: &TenantScope,
-    said: &JobInput,
+    job_input: &JobInput,
     turns: &[Turn],
 ) -> Result<BTreeMap<ScenarioId, String>, StoreError> {
     let mut past = BTreeMap::new();
@@ -230,7 +287,7 @@ async fn load_told_past(
             break;
         }
         let dialogues = &services.ledger.dialogues;
-        let trace = dialogues.load_trace(scope, said.dialogue.id, turn.number).await?;
+        let trace = dialogues.load_trace(scope, job_input.dialogue.id, turn.number).await?;
         for traced in trace.iter().flat_map(|trace| &trace.scenarios) {
             if let Some(text) = traced.shown_content()
                 && past.len() < MAX_SHOWN_PAST
@@ -260,28 +317,29 @@ fn masked(line: &str, forgotten: &[String], is_forgotten: bool) -> String {
 }
 
 fn insight_values(insights: &[EarlierInsight], forgotten: &[String]) -> Vec<Value> {
-    let shown = insights.iter().enumerate().filter_map(|(at, earlier)| {
+    let values = insights.iter().enumerate().filter_map(|(index, earlier)| {
         let insight = &earlier.insight;
         let text = without_content(&insight.text, forgotten)?;
         let entity = attribute_text(&party::plain_name(&insight.entity));
-        let (id, day) = (insight_id(at), attribute_text(&insight.day));
+        let id = insight_id(index);
+        let day = attribute_text(&insight.day);
         Some(context! { id, day, entity, text => escape_untrusted(&text) })
     });
-    shown.collect()
+    values.collect()
 }
 
-/// `own`: so many of the first findings are of the dialogue. The others come from earlier sessions.
-fn finding_values(findings: &[Finding], own: usize, forgotten: &[String]) -> Vec<Value> {
-    let shown = |text: &str| escape_untrusted(&without_content(text, forgotten).unwrap_or_default());
-    let values = findings.iter().enumerate().map(|(at, finding)| {
+/// `own_count`: so many of the first findings are of the dialogue. The others come from earlier sessions.
+fn finding_values(findings: &[Finding], own_count: usize, forgotten: &[String]) -> Vec<Value> {
+    let shown_text = |text: &str| escape_untrusted(&without_content(text, forgotten).unwrap_or_default());
+    let values = findings.iter().enumerate().map(|(index, finding)| {
         context! {
-            id => finding_id(at),
+            id => finding_id(index),
             kind => finding.kind.as_str(),
             decision => finding.decided.decision.as_str(),
             decided => !finding.is_open_to_model(),
-            earlier => at >= own,
-            text => shown(&finding.text),
-            reason => shown(&finding.decided.reason),
+            earlier => index >= own_count,
+            text => shown_text(&finding.text),
+            reason => shown_text(&finding.decided.reason),
         }
     });
     values.collect()

@@ -1,13 +1,13 @@
 //! The ids of earlier findings and insights in a curation prompt.
 
 /// Returns the id under which a prompt shows an earlier finding: its place, from 1.
-pub(super) fn finding_id(at: usize) -> String {
-    format!("F{}", at + 1)
+pub(super) fn finding_id(index: usize) -> String {
+    format!("F{}", index + 1)
 }
 
 /// Returns the id under which a prompt shows an insight: its place, from 1.
-pub(super) fn insight_id(at: usize) -> String {
-    format!("I{}", at + 1)
+pub(super) fn insight_id(index: usize) -> String {
+    format!("I{}", index + 1)
 }
 
 /// The inverse of [`finding_id`] and [`insight_id`]. `letter` is a capital letter.

@@ -11,12 +11,12 @@ use colloquy_memory::{authored::Npc, turn::Turn};
 use colloquy_ports::{buffer::mark_if_interrupted, ledger::jobs::JobInput};
 
 pub(super) fn turn_values(
-    said: &JobInput,
+    job_input: &JobInput,
     cast: &[(SceneMember, Option<Npc>)],
     days: &WorldDays<'_>,
     turn: &Turn,
 ) -> Value {
-    let (date, weekday) = days.day_of(said.npc.language, turn.started_at);
+    let (date, weekday) = days.day_of(job_input.npc.language, turn.started_at);
     let speaker = cast.iter().find(|(member, _)| member.id == turn.npc);
     context! {
         number => turn.number,

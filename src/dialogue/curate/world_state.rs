@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 
 use minijinja::{Value, context};
 
+use super::unread_turns::UnreadTurns;
 use crate::{
     Services, lore::DeadPerson, npc_conversation::SceneMember, prompt::attribute_text, world_events::CausedState,
 };
@@ -36,8 +37,8 @@ pub(super) struct DialogueChanges {
 }
 
 /// Returns the check whether a character of the world's state, by its name there, takes part in the dialogue.
-pub(super) fn participant_check(said: &JobInput, cast: &[(SceneMember, Option<Npc>)]) -> impl Fn(&str) -> bool {
-    let player = said.turn.player.as_ref().map(party::player_key);
+pub(super) fn participant_check(job_input: &JobInput, cast: &[(SceneMember, Option<Npc>)]) -> impl Fn(&str) -> bool {
+    let player = job_input.turn.player.as_ref().map(party::player_key);
     move |name| Some(name) == player.as_deref() || cast.iter().any(|(member, _)| member.name == name)
 }
 
@@ -46,12 +47,13 @@ impl DialogueChanges {
     pub(super) async fn load(
         services: &Services,
         scope: &TenantScope,
-        said: &JobInput,
+        job_input: &JobInput,
         last: &Turn,
     ) -> StoreResult<Self> {
-        let (states, dialogue) = (&services.ledger.state, said.dialogue.id);
+        let states = &services.ledger.state;
+        let dialogue = job_input.dialogue.id;
         let changes = states
-            .load_changes_of_dialogue(scope, &said.world.id, dialogue, last.committed_at)
+            .load_changes_of_dialogue(scope, &job_input.world.id, dialogue, last.committed_at)
             .await?;
         let folded = CausedState::from_changes(changes.iter());
         Ok(Self { changes, folded })
@@ -90,19 +92,19 @@ impl DialogueChanges {
     /// `since` of a character is the turn by which it had its status. `named_dead` are the dead whom the lines name.
     pub(super) fn state_values(
         &self,
-        said: &JobInput,
+        job_input: &JobInput,
         cast: &[(SceneMember, Option<Npc>)],
         present: &WorldState,
-        (from, turns): (u32, &[Turn]),
+        unread: &UnreadTurns,
         named_dead: &BTreeSet<String>,
     ) -> Vec<Value> {
-        let player = said.turn.player.as_ref().map(party::player_key);
-        let takes_part = participant_check(said, cast);
-        let label = |status: &str| attribute_text(vocabulary::display_label(status, said.npc.language));
+        let player = job_input.turn.player.as_ref().map(party::player_key);
+        let takes_part = participant_check(job_input, cast);
+        let label = |status: &str| attribute_text(vocabulary::display_label(status, job_input.npc.language));
         let characters = &self.folded.state.characters;
-        let here = characters.iter().filter(|(name, _)| takes_part(name));
-        let here =
-            here.filter_map(|(name, character)| Some((name, unchanged(character, present.characters.get(name)?))));
+        let participants = characters.iter().filter(|(name, _)| takes_part(name));
+        let participants = participants
+            .filter_map(|(name, character)| Some((name, unchanged(character, present.characters.get(name)?))));
         let dead = characters
             .iter()
             .filter(|(name, _)| !takes_part(name) && named_dead.contains(name.as_str()));
@@ -113,30 +115,32 @@ impl DialogueChanges {
             };
             (name, death)
         });
-        here.chain(dead)
-            .filter(|(_, shown)| *shown != ShownCharacter::default())
+        participants
+            .chain(dead)
+            .filter(|(_, character)| *character != ShownCharacter::default())
             .take(MAX_SHOWN_CHARACTERS)
-            .map(|(name, shown)| {
+            .map(|(name, character)| {
                 context! {
                     name => if Some(name) == player.as_ref() { PLAYER.to_owned() } else { attribute_text(name) },
-                    location => shown.location.map(attribute_text),
-                    hp => shown.hp,
-                    status => shown.status.map(label),
-                    since => self.turn_of_status(name, from, turns),
-                    items => shown.items,
+                    location => character.location.map(attribute_text),
+                    hp => character.hp,
+                    status => character.status.map(label),
+                    since => self.turn_of_status(name, unread),
+                    items => character.items,
                 }
             })
             .collect()
     }
 
-    fn turn_of_status(&self, name: &str, from: u32, turns: &[Turn]) -> Option<u32> {
+    fn turn_of_status(&self, name: &str, unread: &UnreadTurns) -> Option<u32> {
         let cause = self.folded.causes.get(&StatePart::Status(name.to_owned()))?;
-        Some(match turns.first() {
-            Some(first) if cause.at < first.started_at => from - 1,
-            _ => turns
+        Some(match unread.turns.first() {
+            Some(first) if cause.changed_at < first.started_at => unread.from - 1,
+            _ => unread
+                .turns
                 .iter()
-                .find(|turn| turn.committed_at >= cause.at)
-                .map_or(from, |turn| turn.number),
+                .find(|turn| turn.committed_at >= cause.changed_at)
+                .map_or(unread.from, |turn| turn.number),
         })
     }
 }

@@ -51,17 +51,18 @@ impl EpisodeCache {
         self.0.get(&key_of(scope, pair)).unwrap_or_default()
     }
 
-    /// Adds rows that were read after `known`. `model` is the embedder's.
+    /// Adds rows that were read after `pair_episodes`. `model` is the embedder's.
     pub(super) fn add_rows(
         &self,
         scope: &TenantScope,
         pair: EpisodePair<'_>,
-        known: &Arc<Mutex<PairEpisodes>>,
-        (read, model): (Vec<EpisodeRow>, &str),
+        pair_episodes: &Arc<Mutex<PairEpisodes>>,
+        rows: Vec<EpisodeRow>,
+        model: &str,
     ) {
-        if known.lock().add(read, model) {
+        if pair_episodes.lock().add(rows, model) {
             // The cache weighs the pair again.
-            self.0.insert(key_of(scope, pair), Arc::clone(known));
+            self.0.insert(key_of(scope, pair), Arc::clone(pair_episodes));
         }
     }
 }
@@ -94,12 +95,16 @@ impl PairEpisodes {
     }
 
     /// Adds rows. Returns `false` if all of them were here.
-    fn add(&mut self, read: Vec<EpisodeRow>, model: &str) -> bool {
-        let is_outdated = |row: &EpisodeRow| row.model.as_ref().is_some_and(|of| of != model);
+    fn add(&mut self, rows: Vec<EpisodeRow>, model: &str) -> bool {
+        let is_outdated = |row: &EpisodeRow| row.model.as_ref().is_some_and(|row_model| row_model != model);
         let mut has_outdated = self.first_outdated.is_some();
         let mut is_changed = false;
-        for row in read {
-            if self.rows.get(&row.seq).is_some_and(|known| known.model == row.model) {
+        for row in rows {
+            if self
+                .rows
+                .get(&row.seq)
+                .is_some_and(|existing| existing.model == row.model)
+            {
                 continue;
             }
             is_changed = true;

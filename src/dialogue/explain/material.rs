@@ -3,20 +3,21 @@
 //! The trace names the rows. What authors write keeps no earlier form, and is read as it is now. Of all else, what came later
 //! does not count.
 
-use std::{cmp::Reverse, collections::HashMap, sync::Arc};
+mod facts;
+
+use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
 use crate::{
     Services,
     actions::TurnActions,
-    episodes,
+    episodes::{self, EpisodeHit},
     intent::ClassifiedIntent,
     lore::FoundLore,
     overheard::{self, OverheardLines},
     prompt::{Onlooker, world_lines},
-    recall::{RecallHit, StatePosition, TopicRelevance, body_of},
+    recall::StatePosition,
     redaction::{self, PreparedRemovals},
     scenarios::{NpcPast, OpenedScenario, ScenarioHit},
     scene::{Scene, SceneMember},
@@ -30,35 +31,26 @@ use crate::{
     world_events::CausedState,
 };
 use colloquy_core::{
-    ids::{FactId, NodeId, NpcId, ScenarioId},
+    ids::{NodeId, NpcId, ScenarioId},
     scope::TenantScope,
 };
 use colloquy_memory::{
     authored::{Npc, World},
     directive::Directive,
-    fact::{EffectiveInvalidation, Fact, InvalidReason},
     insight::Insight,
     locks::DisclosureLocks,
     scenario::Scenario,
-    scoring::RecallWeights,
     secrecy::Secrecy,
     state::WorldState,
     summary::{Meeting, MeetingRecap, Summary},
-    trace::{CandidateFate, CandidateTrace, LoreFate, LoreTrace, PromptSources, Timings, TopicGate, TurnTrace},
+    trace::{CandidateFate, LoreFate, LoreTrace, PromptSources, Timings, TopicGate, TurnTrace},
     turn::{Checkpoint, Intent, Turn},
 };
 use colloquy_ports::{
     StoreResult,
     buffer::BufferedTurn,
-    ledger::{
-        dialogues::Dialogue,
-        facts::{FactHistoryEntry, RemovedStatement, add_requests, list_removed_statements},
-        scenarios::ScenarioTell,
-    },
+    ledger::{dialogues::Dialogue, scenarios::ScenarioTell},
 };
-
-/// The number of rows read in parallel.
-const CONCURRENT_READS: usize = 8;
 
 /// A turn's input and gathered context, as far as its prompt depends on them.
 pub(super) struct RereadTurn {
@@ -67,7 +59,13 @@ pub(super) struct RereadTurn {
 }
 
 /// A turn with its dialogue and its trace.
-type TracedTurn<'a> = (&'a Dialogue, &'a Turn, &'a TurnTrace, &'a PromptSources);
+#[derive(Clone, Copy)]
+pub(super) struct TracedTurn<'a> {
+    pub dialogue: &'a Dialogue,
+    pub turn: &'a Turn,
+    pub trace: &'a TurnTrace,
+    pub sources: &'a PromptSources,
+}
 
 /// Reads what the prompt was assembled from. `None`: the world or the NPC is gone, or the NPC could not speak. `reasons` gets
 /// what has changed since the turn.
@@ -80,7 +78,7 @@ pub(super) async fn reread_turn(
     traced: TracedTurn<'_>,
     reasons: &mut Vec<String>,
 ) -> Result<Option<RereadTurn>, TurnError> {
-    let (dialogue, turn, trace, sources) = traced;
+    let TracedTurn { dialogue, turn, .. } = traced;
     let Some((world, npcs)) = read_authored(services, scope, dialogue, turn, reasons).await? else {
         return Ok(None);
     };
@@ -92,41 +90,15 @@ pub(super) async fn reread_turn(
     let reader = Reader {
         services,
         scope,
-        trace,
-        sources,
-        at: turn.started_at,
+        trace: traced.trace,
+        sources: traced.sources,
+        started_at: turn.started_at,
     };
     let state = reader.read_state(&world, reasons).await?;
+    let scene = scene_of(&services.settings, dialogue, turn, &npcs);
     let input = TurnInput {
-        scope: scope.clone(),
-        node: NodeId::from_u128(0),
-        directives: reader.read_directives(&world, reasons).await?,
-        npc,
-        dialogue: Arc::new(dialogue.clone()),
-        player: turn.player.clone(),
-        charged_player: None,
-        scene: scene_of(&services.settings, dialogue, turn, &npcs),
-        epoch: 0,
-        id: turn.id,
-        number: turn.number,
-        previous: None,
-        replacing: None,
-        line: turn.player_text.clone(),
-        key: None,
-        chat: (!sources.scene_notes.is_empty())
-            .then(|| Arc::new(ChatRequest::with_scene_notes(sources.scene_notes.clone()))),
-        continuation: continued_reply(turn, sources, reasons),
-        known_intent: None,
-        history: Arc::new(reader.read_history(dialogue, turn, reasons).await?),
-        summaries: Arc::new(reader.read_summaries(reasons).await?),
-        checkpoint: Checkpoint::default(),
-        accepted_at: services.clock.monotonic_now(),
-        started_at: turn.started_at,
-        queue_ms: 0.0,
-        memory_wait_ms: 0.0,
-        memory_wait: None,
-        started_seq: 0,
-        world,
+        scene,
+        ..reader.read_input(traced, world, npc, reasons).await?
     };
     let scene = match scene_of_the_living(&input, &state) {
         Ok(scene) => scene,
@@ -179,20 +151,20 @@ fn scene_of(settings: &DialogueSettings, dialogue: &Dialogue, turn: &Turn, npcs:
         return None;
     }
     let is_conversation = turn.player.is_none();
-    let most = crate::npc_conversation::max_turns(&dialogue.options, &settings.conversation);
+    let max_turns = crate::npc_conversation::max_turns(&dialogue.options, &settings.conversation);
     Some(Arc::new(Scene {
         cast: npcs.iter().map(|npc| SceneMember::of_npc(npc)).collect(),
         topic: dialogue.options.topic.clone().filter(|_| is_conversation),
-        last: is_conversation && turn.number >= most,
+        last: is_conversation && turn.number >= max_turns,
         ..Scene::default()
     }))
 }
 
 /// Returns the beginning of a reply that was cut and taken up again.
 fn continued_reply(turn: &Turn, sources: &PromptSources, reasons: &mut Vec<String>) -> Option<Arc<PartialReply>> {
-    let wanted = usize::try_from(sources.continued_chars?).unwrap_or(usize::MAX);
-    let beginning: String = turn.reply_text.chars().take(wanted).collect();
-    let is_shorter = beginning.chars().count() < wanted;
+    let continued_chars = usize::try_from(sources.continued_chars?).unwrap_or(usize::MAX);
+    let beginning: String = turn.reply_text.chars().take(continued_chars).collect();
+    let is_shorter = beginning.chars().count() < continued_chars;
     reasons.extend(is_shorter.then(|| "the reply was cut to less than the part that it took up again".to_owned()));
     // After a space, no word counts as cut in two.
     let continued = PartialReply::from_text(turn.clone(), format!("{beginning} "));
@@ -208,16 +180,63 @@ struct Reader<'a> {
     scope: &'a TenantScope,
     trace: &'a TurnTrace,
     sources: &'a PromptSources,
-    at: DateTime<Utc>,
+    started_at: DateTime<Utc>,
 }
 
 impl Reader<'_> {
+    /// Reads the input of the turn, without its scene.
+    async fn read_input(
+        &self,
+        traced: TracedTurn<'_>,
+        world: Arc<World>,
+        npc: Arc<Npc>,
+        reasons: &mut Vec<String>,
+    ) -> StoreResult<TurnInput> {
+        let TracedTurn {
+            dialogue,
+            turn,
+            sources,
+            ..
+        } = traced;
+        Ok(TurnInput {
+            scope: self.scope.clone(),
+            node: NodeId::from_u128(0),
+            directives: self.read_directives(&world, reasons).await?,
+            npc,
+            dialogue: Arc::new(dialogue.clone()),
+            player: turn.player.clone(),
+            charged_player: None,
+            scene: None,
+            epoch: 0,
+            id: turn.id,
+            number: turn.number,
+            previous: None,
+            replacing: None,
+            line: turn.player_text.clone(),
+            key: None,
+            chat: (!sources.scene_notes.is_empty())
+                .then(|| Arc::new(ChatRequest::with_scene_notes(sources.scene_notes.clone()))),
+            continuation: continued_reply(turn, sources, reasons),
+            known_intent: None,
+            history: Arc::new(self.read_history(dialogue, turn, reasons).await?),
+            summaries: Arc::new(self.read_summaries(reasons).await?),
+            checkpoint: Checkpoint::default(),
+            accepted_at: self.services.clock.monotonic_now(),
+            started_at: turn.started_at,
+            queue_ms: 0.0,
+            memory_wait_ms: 0.0,
+            memory_wait: None,
+            started_seq: 0,
+            world,
+        })
+    }
+
     /// Reads the state of the world at the recorded position.
     async fn read_state(&self, world: &World, reasons: &mut Vec<String>) -> StoreResult<Arc<WorldState>> {
         let store = &self.services.ledger.state;
-        let now = store.load_changes_since(self.scope, &world.id, i64::MAX).await?;
-        let is_moved = now.generation != self.sources.state_generation;
-        let lifted_after = is_moved.then_some(self.at);
+        let latest = store.load_changes_since(self.scope, &world.id, i64::MAX).await?;
+        let is_moved = latest.generation != self.sources.state_generation;
+        let lifted_after = is_moved.then_some(self.started_at);
         let changes = store
             .load_changes_until(self.scope, &world.id, self.sources.state_seq, lifted_after)
             .await?;
@@ -233,21 +252,21 @@ impl Reader<'_> {
             return Ok(Arc::new([]));
         }
         let store = &self.services.ledger.directives;
-        let mut all = store.load_all_directives(self.scope, &world.id).await?;
+        let mut directives = store.load_all_directives(self.scope, &world.id).await?;
         for traced in &self.trace.directives {
-            match all.iter().find(|directive| directive.id == traced.directive) {
+            match directives.iter().find(|directive| directive.id == traced.directive) {
                 None => reasons.push(format!("the directive `{}` was deleted", traced.directive)),
-                Some(found) if found.updated_at > self.at => {
+                Some(directive) if directive.updated_at > self.started_at => {
                     reasons.push(format!("the directive `{}` was edited", traced.directive));
                 }
                 Some(_) => {}
             }
         }
-        all.retain(|directive| {
+        directives.retain(|directive| {
             let mut traced = self.trace.directives.iter();
             traced.any(|traced| traced.directive == directive.id)
         });
-        Ok(all.into())
+        Ok(directives.into())
     }
 
     /// Reads the turns of the dialogue before the turn, from the first one that the turn read.
@@ -257,7 +276,8 @@ impl Reader<'_> {
         turn: &Turn,
         reasons: &mut Vec<String>,
     ) -> StoreResult<Vec<BufferedTurn>> {
-        let (from, number) = (self.sources.history_from, turn.number);
+        let from = self.sources.history_from;
+        let number = turn.number;
         if from >= number {
             return Ok(Vec::new());
         }
@@ -271,96 +291,13 @@ impl Reader<'_> {
 
     /// Reads the summaries of the dialogue that the prompt has.
     async fn read_summaries(&self, reasons: &mut Vec<String>) -> StoreResult<Vec<Summary>> {
-        let (store, ids) = (&self.services.ledger.summaries, &self.sources.summaries);
-        let found = store.load_summaries_by_id(self.scope, ids).await?;
-        if found.len() < ids.len() {
+        let store = &self.services.ledger.summaries;
+        let ids = &self.sources.summaries;
+        let summaries = store.load_summaries_by_id(self.scope, ids).await?;
+        if summaries.len() < ids.len() {
             reasons.push("a summary of the dialogue is gone".to_owned());
         }
-        Ok(found)
-    }
-
-    /// Reads the statements that had been removed from memory, or corrected, latest first.
-    async fn read_removed_statements(&self) -> StoreResult<Vec<RemovedStatement>> {
-        let mut facts = self.load_facts(&self.sources.redacted).await?;
-        let mut successors: HashMap<FactId, Fact> = HashMap::new();
-        let end_of = |fact: &Fact| fact.invalid.as_ref().and_then(|ended| ended.ended_by);
-        let mut wanted: Vec<FactId> = facts.iter().filter_map(end_of).collect();
-        while !wanted.is_empty() {
-            let loaded = self.load_facts(&wanted).await?;
-            wanted = loaded.iter().filter_map(end_of).collect();
-            successors.extend(loaded.into_iter().map(|fact| (fact.id, fact)));
-            wanted.retain(|id| !successors.contains_key(id));
-        }
-        for fact in &mut facts {
-            // A fact that was restored since had been removed before the turn.
-            if fact.is_valid_at(self.at) && fact.earlier_wordings.is_empty() {
-                let (at, reason) = (self.at, InvalidReason::Removed);
-                fact.invalid = Some(EffectiveInvalidation {
-                    ended_at: at,
-                    reason,
-                    ended_by: None,
-                });
-            }
-        }
-        let mut removed = list_removed_statements(&facts, &successors, self.at);
-        let store = &self.services.ledger.facts;
-        let requests = store.list_requests_of_facts(self.scope, &self.sources.redacted).await?;
-        add_requests(&mut removed, &requests);
-        Ok(removed)
-    }
-
-    /// Returns facts in the order of their ids in `ids`. Unknown ids are left out.
-    async fn load_facts(&self, ids: &[FactId]) -> StoreResult<Vec<Fact>> {
-        let store = &self.services.ledger.facts;
-        let read = ids.iter().map(|id| store.load_fact(self.scope, *id));
-        let found = stream::iter(read).buffered(CONCURRENT_READS);
-        found.try_filter_map(|fact| async move { Ok(fact) }).try_collect().await
-    }
-
-    /// Reads a fact of the prompt. A later statement that only reworded the fact does not count; an edit by a person does.
-    async fn read_fact(&self, traced: &CandidateTrace, reasons: &mut Vec<String>) -> StoreResult<Option<Fact>> {
-        let (store, id) = (&self.services.ledger.facts, traced.fact);
-        let Some(mut fact) = store.load_fact(self.scope, id).await? else {
-            reasons.push(format!("the fact {id} is gone"));
-            return Ok(None);
-        };
-        if fact.view.content != traced.content {
-            let history = store.load_history(self.scope, id).await?;
-            let is_later =
-                |entry: &FactHistoryEntry| matches!(entry, FactHistoryEntry::Edited { at, .. } if *at > self.at);
-            if history.iter().any(is_later) {
-                reasons.push(format!("the fact {id} was edited"));
-            } else {
-                fact.view.content.clone_from(&traced.content);
-            }
-        }
-        fact.view.pinned = traced.fate == CandidateFate::Pinned;
-        Ok(Some(fact))
-    }
-
-    /// Reads the facts of the prompt: the standing ones, most important first, and the found ones, best first.
-    async fn read_facts(&self, reasons: &mut Vec<String>) -> StoreResult<(Vec<Fact>, Vec<RecallHit>)> {
-        let calibration = self.services.embedder.info().calibration;
-        let (mut standing, mut hits) = (Vec::new(), Vec::new());
-        for traced in self.trace.candidates.iter().filter(|traced| traced.fate.is_in_prompt()) {
-            let Some(fact) = self.read_fact(traced, reasons).await? else {
-                continue;
-            };
-            if traced.fate != CandidateFate::Used {
-                standing.push((traced.score.importance, fact));
-                continue;
-            }
-            hits.push(RecallHit {
-                body: Arc::new(body_of(&fact, [].into())),
-                score: traced.score,
-                topic: TopicRelevance::from_score(&calibration, &RecallWeights::FOUR_FACTOR, &traced.score, None),
-            });
-        }
-        standing.sort_by(|(a, one), (b, other)| {
-            let later = (Reverse(one.valid_at), one.id).cmp(&(Reverse(other.valid_at), other.id));
-            b.total_cmp(a).then(later)
-        });
-        Ok((standing.into_iter().map(|(_, fact)| fact).collect(), hits))
+        Ok(summaries)
     }
 
     /// Reads the last meeting with its summary, as stored.
@@ -370,11 +307,11 @@ impl Reader<'_> {
         };
         let store = &self.services.ledger.summaries;
         let ids: Vec<_> = met.summary.into_iter().collect();
-        let found = store.load_summaries_by_id(self.scope, &ids).await?.pop();
-        if found.is_none() && met.summary.is_some() {
+        let summary = store.load_summaries_by_id(self.scope, &ids).await?.pop();
+        if summary.is_none() && met.summary.is_some() {
             reasons.push("the summary of the last meeting is gone".to_owned());
         }
-        let recap = found.map(|summary| MeetingRecap {
+        let recap = summary.map(|summary| MeetingRecap {
             summary: summary.id,
             text: summary.text,
             since: met.summary_since.unwrap_or(met.since),
@@ -397,15 +334,15 @@ impl Reader<'_> {
         reasons: &mut Vec<String>,
     ) -> StoreResult<Option<Scenario>> {
         let store = &self.services.ledger.scenarios;
-        let found = store.load_scenario(self.scope, &world.id, npc, id).await?;
-        match &found {
+        let scenario = store.load_scenario(self.scope, &world.id, npc, id).await?;
+        match &scenario {
             None => reasons.push(format!("the scenario `{id}` was deleted")),
-            Some(scenario) if scenario.updated_at > self.at => {
+            Some(scenario) if scenario.updated_at > self.started_at => {
                 reasons.push(format!("the scenario `{id}` was edited"));
             }
             Some(_) => {}
         }
-        Ok(found)
+        Ok(scenario)
     }
 
     /// Reads the NPC's past in the prompt: what the NPC may tell, and what it shows of the rest.
@@ -414,15 +351,16 @@ impl Reader<'_> {
         input: &TurnInput,
         reasons: &mut Vec<String>,
     ) -> StoreResult<(Option<NpcPast>, Vec<ScenarioTell>)> {
-        let (mut hits, mut tells) = (Vec::new(), Vec::new());
+        let mut hits = Vec::new();
+        let mut tells = Vec::new();
         for traced in self
             .trace
             .scenarios
             .iter()
             .filter(|traced| traced.fate == CandidateFate::Used)
         {
-            let read = self.read_scenario(&input.world, &input.npc.id, &traced.scenario, reasons);
-            let Some(scenario) = read.await? else { continue };
+            let reading = self.read_scenario(&input.world, &input.npc.id, &traced.scenario, reasons);
+            let Some(scenario) = reading.await? else { continue };
             if traced.secrecy == Secrecy::Open {
                 hits.push(ScenarioHit {
                     scenario,
@@ -446,7 +384,7 @@ impl Reader<'_> {
         }
         let past = self.trace.progress.map(|progress| NpcPast {
             progress,
-            asked: self.trace.intent == Intent::Scenario,
+            is_asked: self.trace.intent == Intent::Scenario,
             hits,
         });
         Ok((past, tells))
@@ -456,8 +394,8 @@ impl Reader<'_> {
     async fn read_opened(&self, input: &TurnInput, reasons: &mut Vec<String>) -> StoreResult<Vec<OpenedScenario>> {
         let mut opened = Vec::with_capacity(self.sources.opened.len());
         for id in &self.sources.opened {
-            let read = self.read_scenario(&input.world, &input.npc.id, id, reasons);
-            opened.extend(read.await?.map(OpenedScenario::from));
+            let reading = self.read_scenario(&input.world, &input.npc.id, id, reasons);
+            opened.extend(reading.await?.map(OpenedScenario::from));
         }
         Ok(opened)
     }
@@ -475,10 +413,10 @@ impl Reader<'_> {
         }
         let lore = FoundLore::reread(self.services, input, state, &self.trace.lore).await?;
         for traced in self.trace.lore.iter().filter(is_used) {
-            let found = lore.hits.iter().find(|hit| hit.trace.entry == traced.entry);
-            match found.map(|hit| lore.entry(hit)) {
+            let hit = lore.hits.iter().find(|hit| hit.trace.entry == traced.entry);
+            match hit.map(|hit| lore.entry(hit)) {
                 None => reasons.push(format!("the entry `{}` of the lore was deleted", traced.entry)),
-                Some(entry) if entry.updated_at > self.at => {
+                Some(entry) if entry.updated_at > self.started_at => {
                     reasons.push(format!("the entry `{}` of the lore was edited", traced.entry));
                 }
                 Some(_) => {}
@@ -492,18 +430,18 @@ impl Reader<'_> {
         let Some(source) = self.sources.overheard else {
             return Ok(OverheardLines::default());
         };
-        let heard = overheard::reread_overheard_lines(self.services, input, source).await?;
+        let overheard_lines = overheard::reread_overheard_lines(self.services, input, source).await?;
         let dialogues = &self.services.ledger.dialogues;
         let talk = dialogues.load_dialogue(self.scope, source.dialogue).await?;
-        if talk.is_none_or(|talk| talk.head_turn < source.to) || heard.source != Some(source) {
+        if talk.is_none_or(|talk| talk.head_turn < source.to) || overheard_lines.source != Some(source) {
             reasons.push(format!("lines of {} were taken back", source.dialogue));
         }
-        Ok(heard)
+        Ok(overheard_lines)
     }
 
     /// Returns the insights of the prompt, newest first. The trace has their whole text.
     fn shown_insights(&self, input: &TurnInput) -> Vec<Insight> {
-        let shown = self.trace.insights.iter().filter_map(|traced| {
+        let insights = self.trace.insights.iter().filter_map(|traced| {
             Some(Insight {
                 id: traced.insight,
                 world: input.world.id.clone(),
@@ -520,7 +458,46 @@ impl Reader<'_> {
                 last_turn_at: traced.committed_at,
             })
         });
-        shown.collect()
+        insights.collect()
+    }
+
+    async fn read_episodes(
+        &self,
+        input: &TurnInput,
+        removals: &PreparedRemovals<'_>,
+        reasons: &mut Vec<String>,
+    ) -> StoreResult<Vec<EpisodeHit>> {
+        let traced = &self.trace.episodes;
+        let episodes = episodes::reread_episodes(self.services, input, traced, removals).await?;
+        for traced in traced.iter().filter(|traced| traced.shown_text.is_some()) {
+            if !episodes.iter().any(|hit| hit.episode.turn == traced.turn_id) {
+                reasons.push(format!(
+                    "the episode of turn {} of {} was taken back",
+                    traced.turn, traced.dialogue_id
+                ));
+            }
+        }
+        Ok(episodes)
+    }
+
+    async fn read_actions(
+        &self,
+        input: &TurnInput,
+        state: &WorldState,
+        reasons: &mut Vec<String>,
+    ) -> Result<TurnActions, TurnError> {
+        let traced = &self.trace.actions;
+        let action_ids: Vec<_> = traced.outcomes.iter().map(|outcome| outcome.action).collect();
+        let rows = if action_ids.is_empty() {
+            Vec::new()
+        } else {
+            let actions = &self.services.ledger.actions;
+            actions.load_actions(self.scope, &action_ids).await?
+        };
+        if rows.len() < action_ids.len() {
+            reasons.push("an earlier action of the NPC is gone".to_owned());
+        }
+        Ok(TurnActions::replay(self.services, input, state, traced, &rows)?)
     }
 
     /// Reads the rest of the turn's context.
@@ -531,31 +508,15 @@ impl Reader<'_> {
         state: Arc<WorldState>,
         reasons: &mut Vec<String>,
     ) -> Result<GatheredContext, TurnError> {
-        let (services, trace) = (self.services, self.trace);
+        let services = self.services;
+        let trace = self.trace;
         let removed = self.read_removed_statements().await?;
-        let gone = PreparedRemovals::new(&removed);
+        let removals = PreparedRemovals::new(&removed);
         let meeting = self.read_meeting(reasons).await?;
-        let history: (&Dialogue, &[BufferedTurn]) = (&input.dialogue, &input.history);
-        let told = redaction::redact_texts(&gone, history, &input.summaries, meeting.as_ref());
-        let episodes = episodes::reread_episodes(services, input, &trace.episodes, &gone).await?;
-        for traced in trace.episodes.iter().filter(|traced| traced.shown_text.is_some()) {
-            if !episodes.iter().any(|hit| hit.episode.turn == traced.turn_id) {
-                reasons.push(format!(
-                    "the episode of turn {} of {} was taken back",
-                    traced.turn, traced.dialogue_id
-                ));
-            }
-        }
-        let asked: Vec<_> = trace.actions.outcomes.iter().map(|outcome| outcome.action).collect();
-        let rows = if asked.is_empty() {
-            Vec::new()
-        } else {
-            services.ledger.actions.load_actions(self.scope, &asked).await?
-        };
-        if rows.len() < asked.len() {
-            reasons.push("an earlier action of the NPC is gone".to_owned());
-        }
-        let actions = TurnActions::replay(services, input, &state, (&trace.actions, rows));
+        let dialogue = &input.dialogue;
+        let redacted = redaction::redact_texts(&removals, dialogue, &input.history, &input.summaries, meeting.as_ref());
+        let episodes = self.read_episodes(input, &removals, reasons).await?;
+        let actions = self.read_actions(input, &state, reasons).await?;
         let lines = world_lines(&services.prompts, &state, &Onlooker::of_turn(input));
         let (standing, hits) = self.read_facts(reasons).await?;
         let (past, tells) = self.read_past(input, reasons).await?;
@@ -578,10 +539,10 @@ impl Reader<'_> {
             world_lines: lines?,
             lore: self.read_lore(input, &state, reasons).await?,
             state_position: StatePosition::default(),
-            actions: actions?,
-            meeting: told.meeting,
-            summaries: told.summaries,
-            outdated: told.outdated,
+            actions,
+            meeting: redacted.meeting,
+            summaries: redacted.summaries,
+            outdated: redacted.outdated,
             redacted: Vec::new(),
             overheard: self.read_overheard(input, reasons).await?,
             locks_before: DisclosureLocks::default(),

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::material::{self, RereadTurn};
+use super::material::{self, RereadTurn, TracedTurn};
 use crate::{
     Services,
     prompt::Prompt,
@@ -43,9 +43,9 @@ pub struct SectionDifference {
 }
 
 impl Verification {
-    fn nothing_to_compare(why: &str) -> Self {
+    fn nothing_to_compare(reason: &str) -> Self {
         Self {
-            reasons: vec![why.to_owned()],
+            reasons: vec![reason.to_owned()],
             ..Self::default()
         }
     }
@@ -93,24 +93,29 @@ pub(super) async fn verify_prompt(
     trace: &TurnTrace,
 ) -> StoreResult<Verification> {
     if trace.calls.iter().any(|call| call.model == AUTHORED_GREETING) {
-        let why = "the NPC said the greeting of its persona: no model has seen a prompt";
-        return Ok(Verification::nothing_to_compare(why));
+        let reason = "the NPC said the greeting of its persona: no model has seen a prompt";
+        return Ok(Verification::nothing_to_compare(reason));
     }
     if trace.calls.iter().any(|call| call.model == GIVEN_REPLY) {
-        let why = "a chat program has shown the reply before: no model has seen a prompt";
-        return Ok(Verification::nothing_to_compare(why));
+        let reason = "a chat program has shown the reply before: no model has seen a prompt";
+        return Ok(Verification::nothing_to_compare(reason));
     }
     let Some(sources) = &trace.sources else {
-        let why =
+        let reason =
             "an earlier build of the server wrote the trace, which does not say what the prompt was assembled from";
-        return Ok(Verification::nothing_to_compare(why));
+        return Ok(Verification::nothing_to_compare(reason));
     };
     if sources.own_prompt {
-        let why = "the prompt had the messages of a chat program, which are not stored";
-        return Ok(Verification::nothing_to_compare(why));
+        let reason = "the prompt had the messages of a chat program, which are not stored";
+        return Ok(Verification::nothing_to_compare(reason));
     }
     let mut reasons = Vec::new();
-    let traced = (dialogue, turn, trace, sources);
+    let traced = TracedTurn {
+        dialogue,
+        turn,
+        trace,
+        sources,
+    };
     let assembled = match material::reread_turn(services, scope, traced, &mut reasons).await {
         Ok(None) => return Ok(Verification::different(reasons)),
         Ok(Some(RereadTurn { input, gathered })) => {
@@ -132,15 +137,16 @@ pub(super) async fn verify_prompt(
 
 /// Names edits of the world and the NPC, and changes of templates and settings.
 fn configuration_reasons(services: &Services, input: &TurnInput, sources: &PromptSources) -> Vec<String> {
-    let (world, npc) = (&input.world, &input.npc);
+    let world = &input.world;
+    let npc = &input.npc;
     let mut reasons = Vec::new();
-    for (what, id, then, now) in [
+    for (kind, id, used_version, present_version) in [
         ("world", world.id.as_str(), sources.world_version, world.version),
         ("NPC", npc.id.as_str(), sources.npc_version, npc.version),
     ] {
-        if then != now {
+        if used_version != present_version {
             reasons.push(format!(
-                "the {what} `{id}` was edited: the turn had version {then}, and now it has version {now}"
+                "the {kind} `{id}` was edited: the turn had version {used_version}, and now it has version {present_version}"
             ));
         }
     }
@@ -156,21 +162,21 @@ fn configuration_reasons(services: &Services, input: &TurnInput, sources: &Promp
 }
 
 /// Returns the sections that differ, in the order of the trace, and then those that are new.
-fn different_sections(then: &[SectionTrace], now: &[SectionTrace]) -> Vec<SectionDifference> {
+fn different_sections(traced: &[SectionTrace], present: &[SectionTrace]) -> Vec<SectionDifference> {
     let find = |sections: &[SectionTrace], name: &str| {
-        let found = sections.iter().find(|section| section.name == name);
-        found.map_or((0, String::new()), |section| (section.tokens, section.hash.clone()))
+        let section = sections.iter().find(|section| section.name == name);
+        section.map_or((0, String::new()), |section| (section.tokens, section.hash.clone()))
     };
-    let new = now
+    let new = present
         .iter()
-        .filter(|section| !then.iter().any(|old| old.name == section.name));
-    let names = then.iter().chain(new).map(|section| section.name.as_str());
-    let compared = names.map(|name| (name, find(then, name), find(now, name)));
-    let different = compared.filter(|(_, then, now)| then != now);
-    let difference = different.map(|(name, then, now)| SectionDifference {
+        .filter(|section| !traced.iter().any(|old| old.name == section.name));
+    let names = traced.iter().chain(new).map(|section| section.name.as_str());
+    let compared = names.map(|name| (name, find(traced, name), find(present, name)));
+    let different = compared.filter(|(_, traced, present)| traced != present);
+    let difference = different.map(|(name, traced, present)| SectionDifference {
         name: name.to_owned(),
-        tokens_then: then.0,
-        tokens_now: now.0,
+        tokens_then: traced.0,
+        tokens_now: present.0,
     });
     difference.collect()
 }

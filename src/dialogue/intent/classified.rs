@@ -25,10 +25,10 @@ impl ClassifiedIntent {
     }
 
     /// Returns an intent that recalls in full, because a failed classifier must not hide memories.
-    pub(super) fn assume_full_recall(why: impl std::fmt::Display, call: Option<CallTrace>) -> Self {
+    pub(super) fn assume_full_recall(reason: impl std::fmt::Display, call: Option<CallTrace>) -> Self {
         Self {
             intent: Intent::Memory,
-            source: format!("recall in full: {why}"),
+            source: format!("recall in full: {reason}"),
             in_full: true,
             call,
         }

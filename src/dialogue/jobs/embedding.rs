@@ -36,15 +36,16 @@ pub async fn embed_missing(services: &Services, scope: &TenantScope) -> Result<u
             embed_facts(services, scope).await,
             embed_episodes(services, scope).await,
         ];
-        let (mut done, mut refused) = (0, None);
+        let mut embedded_count = 0;
+        let mut refused = None;
         for outcome in outcomes {
             match outcome {
-                Ok(some) => done += some,
+                Ok(count) => embedded_count += count,
                 Err(error) if is_refusal(&error) => refused = Some(error),
                 Err(error) => return Err(error),
             }
         }
-        refused.map_or(Ok(done), Err)
+        refused.map_or(Ok(embedded_count), Err)
     })
     .await
 }
@@ -57,19 +58,21 @@ const fn is_refusal(error: &JobError) -> bool {
 /// Embeds facts stretch by stretch. The calls of a stretch run in random order: nodes that started together work on the
 /// same stretch, but seldom on the same call. A text that the embedder refuses delays no other text.
 async fn embed_facts(services: &Services, scope: &TenantScope) -> Result<u64, JobError> {
-    let (facts, mut done) = (&services.ledger.facts, 0);
-    let (mut after, mut refused) = (None, None);
+    let facts = &services.ledger.facts;
+    let mut embedded_count = 0;
+    let mut after = None;
+    let mut refused = None;
     loop {
         let stretch = facts
             .list_unembedded(scope, after, CALLS_PER_STRETCH * EMBED_BATCH)
             .await?;
         let Some((end, _)) = stretch.last() else {
-            return refused.map_or(Ok(done), Err);
+            return refused.map_or(Ok(embedded_count), Err);
         };
         let ends = stretch.chunks(EMBED_BATCH as usize).filter_map(|call| call.last());
         let mut calls: Vec<(Option<FactId>, FactId)> = Vec::new();
         for (last, _) in ends {
-            calls.push((calls.last().map_or(after, |(_, before)| Some(*before)), *last));
+            calls.push((calls.last().map_or(after, |(_, previous)| Some(*previous)), *last));
         }
         after = Some(*end);
         calls.shuffle(&mut rand::rng());
@@ -80,8 +83,8 @@ async fn embed_facts(services: &Services, scope: &TenantScope) -> Result<u64, Jo
             if missing.is_empty() {
                 continue;
             }
-            let (some, refusal) = embed_and_store_facts(services, scope, missing).await?;
-            done += some;
+            let (count, refusal) = embed_and_store_facts(services, scope, missing).await?;
+            embedded_count += count;
             refused = refusal.or(refused);
         }
     }
@@ -108,14 +111,14 @@ async fn embed_or_refuse<I: Copy>(
         let (ids, texts): (Vec<I>, Vec<String>) = call.iter().cloned().unzip();
         match services.embed_passages(scope, &texts).await {
             Ok(vectors) if vectors.len() != ids.len() => {
-                let wrong = format!("{} vectors came back for {} texts", vectors.len(), ids.len());
-                return Err(LlmError::Broken(wrong).into());
+                let message = format!("{} vectors came back for {} texts", vectors.len(), ids.len());
+                return Err(LlmError::Broken(message).into());
             }
             Ok(vectors) => embedded.vectors.extend(ids.into_iter().zip(vectors)),
             Err(error) if !error.is_transient() => {
                 embedded.refusal = Some(error.into());
                 if call.len() > 1 {
-                    calls.extend(call.into_iter().map(|one| vec![one]));
+                    calls.extend(call.into_iter().map(|text| vec![text]));
                 }
             }
             Err(error) => return Err(error.into()),
@@ -188,52 +191,57 @@ pub async fn embed_backlog(services: &Services) -> Vec<TenantScope> {
 /// Embeds episodes. Until then, a turn finds them by age and importance alone. A text that the embedder refuses delays
 /// no other text.
 async fn embed_episodes(services: &Services, scope: &TenantScope) -> Result<u64, JobError> {
-    let (store, model) = (&services.ledger.episodes, &services.embedder.info().model);
-    let (mut done, mut after, mut refused) = (0, None, None);
+    let store = &services.ledger.episodes;
+    let model = &services.embedder.info().model;
+    let mut embedded_count = 0;
+    let mut after = None;
+    let mut refused = None;
     loop {
         let missing = store.list_unembedded(scope, model, after, EMBED_BATCH).await?;
         let Some((last, _)) = missing.last() else {
-            return refused.map_or(Ok(done), Err);
+            return refused.map_or(Ok(embedded_count), Err);
         };
         after = Some(*last);
         let EmbeddedTexts { vectors, refusal } = embed_or_refuse(services, scope, missing).await?;
-        done += vectors.len() as u64;
+        embedded_count += vectors.len() as u64;
         refused = refusal.or(refused);
         store.store_embeddings(scope, model, &vectors).await?;
     }
 }
 
 async fn embed_scenarios(services: &Services, scope: &TenantScope) -> Result<u64, JobError> {
-    let (store, model) = (&services.ledger.scenarios, &services.embedder.info().model);
-    let mut done = 0;
+    let store = &services.ledger.scenarios;
+    let model = &services.embedder.info().model;
+    let mut embedded_count = 0;
     loop {
         let missing = store.list_unembedded(scope, model, EMBED_BATCH).await?;
         if missing.is_empty() {
-            return Ok(done);
+            return Ok(embedded_count);
         }
         let embeddings = scenarios::embed_scenarios(services, scope, &missing).await?;
         if embeddings.len() != missing.len() {
-            let wrong = format!("{} vectors came back for {} texts", embeddings.len(), missing.len());
-            return Err(LlmError::Broken(wrong).into());
+            let message = format!("{} vectors came back for {} texts", embeddings.len(), missing.len());
+            return Err(LlmError::Broken(message).into());
         }
         for (scenario, embedding) in missing.iter().zip(&embeddings) {
             store.store_embedding(scope, scenario, embedding).await?;
         }
-        done += missing.len() as u64;
+        embedded_count += missing.len() as u64;
     }
 }
 
 async fn embed_lore(services: &Services, scope: &TenantScope) -> Result<u64, JobError> {
-    let (store, model) = (&services.ledger.lore, &services.embedder.info().model);
-    let mut done = 0;
+    let store = &services.ledger.lore;
+    let model = &services.embedder.info().model;
+    let mut embedded_count = 0;
     loop {
         let missing = store.list_unembedded(scope, model, EMBED_BATCH).await?;
         if missing.is_empty() {
-            return Ok(done);
+            return Ok(embedded_count);
         }
         let embedded = lore::embed_lore(services, scope, missing).await?;
         store.store_embeddings(scope, &embedded).await?;
-        done += embedded.len() as u64;
+        embedded_count += embedded.len() as u64;
     }
 }
 
@@ -241,19 +249,19 @@ async fn embed_lore(services: &Services, scope: &TenantScope) -> Result<u64, Job
 pub async fn run_embedding_backfill(services: Services) {
     in_background(async {
         // A failing tenant must not delay the second pass of the other tenants.
-        let first = tokio::time::timeout(SECOND_PASS_AFTER, embed_all_tenants(&services));
-        tokio::join!(first, tokio::time::sleep(SECOND_PASS_AFTER)).0.ok();
+        let first_pass = tokio::time::timeout(SECOND_PASS_AFTER, embed_all_tenants(&services));
+        tokio::join!(first_pass, tokio::time::sleep(SECOND_PASS_AFTER)).0.ok();
         embed_all_tenants(&services).await;
     })
     .await;
 }
 
 async fn embed_all_tenants(services: &Services) {
-    let mut left: Option<Vec<TenantId>> = None;
+    let mut remaining: Option<Vec<TenantId>> = None;
     loop {
-        match embed_missing_of_tenants(services, left.take()).await {
-            Ok(behind) if behind.is_empty() => return,
-            Ok(behind) => left = Some(behind),
+        match embed_missing_of_tenants(services, remaining.take()).await {
+            Ok(lagging) if lagging.is_empty() => return,
+            Ok(lagging) => remaining = Some(lagging),
             Err(error) => tracing::warn!(%error, "whether facts wait for a vector is not known"),
         }
         tokio::time::sleep(RETRY_TENANTS_AFTER).await;
@@ -268,10 +276,10 @@ pub async fn embed_missing_of_tenants(
     let tenants = if let Some(tenants) = tenants {
         tenants
     } else {
-        let all = services.ledger.tenants.list_all().await?;
-        all.into_iter().map(|tenant| tenant.id).collect()
+        let stored = services.ledger.tenants.list_all().await?;
+        stored.into_iter().map(|tenant| tenant.id).collect()
     };
-    let mut behind = Vec::new();
+    let mut lagging = Vec::new();
     for tenant in tenants {
         let scope = TenantScope::new(tenant);
         let tenant = scope.tenant();
@@ -293,7 +301,7 @@ pub async fn embed_missing_of_tenants(
             ),
             Err(error) => {
                 tracing::warn!(%tenant, %error, "whether facts wait for a vector is not known");
-                behind.push(tenant.clone());
+                lagging.push(tenant.clone());
                 continue;
             }
         }
@@ -301,9 +309,9 @@ pub async fn embed_missing_of_tenants(
             Ok(facts) => tracing::info!(%tenant, facts, "embedded what another embedder had made"),
             Err(error) => {
                 tracing::warn!(%tenant, %error, "facts of another embedder were not all embedded; they are tried again");
-                behind.push(tenant.clone());
+                lagging.push(tenant.clone());
             }
         }
     }
-    Ok(behind)
+    Ok(lagging)
 }

@@ -54,13 +54,13 @@ impl IndexDrift {
 
     /// Returns the differences that the two drifts have in common.
     fn intersect_with(self, other: &Self) -> Self {
-        let both = |these: HashSet<FactId>, those: &HashSet<FactId>| -> HashSet<FactId> {
-            these.into_iter().filter(|fact| those.contains(fact)).collect()
+        let intersection = |ids: HashSet<FactId>, other_ids: &HashSet<FactId>| -> HashSet<FactId> {
+            ids.into_iter().filter(|fact| other_ids.contains(fact)).collect()
         };
         Self {
-            missing: both(self.missing, &other.missing),
-            stale: both(self.stale, &other.stale),
-            surplus: both(self.surplus, &other.surplus),
+            missing: intersection(self.missing, &other.missing),
+            stale: intersection(self.stale, &other.stale),
+            surplus: intersection(self.surplus, &other.surplus),
         }
     }
 }
@@ -79,15 +79,15 @@ async fn find_drift_paced(
     scope: &TenantScope,
     pause: Duration,
 ) -> StoreResult<Option<IndexDrift>> {
-    let Some(first) = compare_with_ledger(services, scope, false, pause).await? else {
+    let Some(first_drift) = compare_with_ledger(services, scope, false, pause).await? else {
         return Ok(None);
     };
-    if first.point_count() == 0 {
-        return Ok(Some(first));
+    if first_drift.point_count() == 0 {
+        return Ok(Some(first_drift));
     }
     // A change during the comparison is no drift.
-    let again = compare_with_ledger(services, scope, false, pause).await?;
-    Ok(again.map(|again| first.intersect_with(&again)))
+    let second_drift = compare_with_ledger(services, scope, false, pause).await?;
+    Ok(second_drift.map(|second_drift| first_drift.intersect_with(&second_drift)))
 }
 
 /// Compares a tenant's points with the ledger slowly, and repairs differences. Returns their number.
@@ -147,21 +147,23 @@ async fn repair_all_tenants(services: &Services) -> StoreResult<LaggingTenants> 
 
 /// Returns the failed tenants. If all tenants fail, the tenants are not the cause, and the error is returned.
 async fn repair_tenants(services: &Services, tenants: impl Iterator<Item = TenantId>) -> StoreResult<LaggingTenants> {
-    let (mut behind, mut repaired, mut last) = (LaggingTenants::new(), 0, None);
+    let mut lagging_tenants = LaggingTenants::new();
+    let mut repaired = 0;
+    let mut last_error = None;
     for tenant in tenants {
         let scope = TenantScope::new(tenant);
         match compare_with_ledger(services, &scope, true, Duration::ZERO).await {
             Ok(_) => repaired += 1,
             Err(error) => {
                 tracing::warn!(tenant = %scope.tenant(), %error, "facts of a tenant are not all in the index; they are tried again");
-                behind.insert(scope.tenant().clone());
-                last = Some(error);
+                lagging_tenants.insert(scope.tenant().clone());
+                last_error = Some(error);
             }
         }
     }
-    match last {
+    match last_error {
         Some(error) if repaired == 0 => Err(error),
-        _ => Ok(behind),
+        _ => Ok(lagging_tenants),
     }
 }
 
@@ -173,35 +175,40 @@ pub async fn maintain_index(services: Services, behind: LaggingTenants) {
     }
 }
 
-async fn watch_index(services: &Services, mut behind: LaggingTenants) {
-    let (mut trouble, mut tried) = (String::new(), services.clock.monotonic_now());
+async fn watch_index(services: &Services, mut lagging_tenants: LaggingTenants) {
+    let mut trouble = String::new();
+    let mut last_attempt = services.clock.monotonic_now();
     loop {
-        let looked = check_index(services, &mut behind, &mut tried).await;
-        let now = looked.as_ref().err().map(StoreError::to_string).unwrap_or_default();
+        let check = check_index(services, &mut lagging_tenants, &mut last_attempt).await;
+        let problem = check.as_ref().err().map(StoreError::to_string).unwrap_or_default();
         // Logged once, not every two seconds.
-        match looked {
-            Err(error) if now != trouble => {
+        match check {
+            Err(error) if problem != trouble => {
                 tracing::warn!(%error, "the index is not in use: facts are found by words, in the ledger");
             }
             Ok(()) if !trouble.is_empty() => tracing::info!("the index is in use again"),
             _ => {}
         }
-        trouble = now;
+        trouble = problem;
         tokio::time::sleep(INDEX_CHECK_INTERVAL).await;
     }
 }
 
-async fn check_index(services: &Services, behind: &mut LaggingTenants, tried: &mut Instant) -> StoreResult<()> {
+async fn check_index(
+    services: &Services,
+    lagging_tenants: &mut LaggingTenants,
+    last_attempt: &mut Instant,
+) -> StoreResult<()> {
     let now = services.clock.monotonic_now();
     if services.index.index_state() == IndexState::Filling || !services.index.is_current().await? {
-        *behind = activate_index(services).await?;
-        *tried = now;
-    } else if !behind.is_empty() && now.saturating_duration_since(*tried) >= RETRY_TENANTS_AFTER {
-        *tried = now;
+        *lagging_tenants = activate_index(services).await?;
+        *last_attempt = now;
+    } else if !lagging_tenants.is_empty() && now.saturating_duration_since(*last_attempt) >= RETRY_TENANTS_AFTER {
+        *last_attempt = now;
         // If all tenants fail again, the list stays as it is.
-        if let Ok(left) = repair_tenants(services, behind.clone().into_iter()).await {
-            *behind = left;
-            if behind.is_empty() {
+        if let Ok(still_lagging) = repair_tenants(services, lagging_tenants.clone().into_iter()).await {
+            *lagging_tenants = still_lagging;
+            if lagging_tenants.is_empty() {
                 services.index.drop_replaced_index().await?;
             }
         }
@@ -261,20 +268,20 @@ async fn compare_with_ledger(
         let points = facts.list_all_points(scope, after, POINTS_PER_PAGE).await?;
         let Some(last) = points.last() else { break };
         after = Some(last.fact);
-        let mut wrong = Vec::new();
+        let mut drifted = Vec::new();
         for point in &points {
-            let differs = match stored.remove(&point.fact) {
+            let difference = match stored.remove(&point.fact) {
                 Some(digest) if digest == point.digest() => continue,
                 Some(_) => &mut drift.stale,
                 None => &mut drift.missing,
             };
             if !lagging.contains(&point.fact) {
-                differs.insert(point.fact);
-                wrong.push(point.fact);
+                difference.insert(point.fact);
+                drifted.push(point.fact);
             }
         }
         if repair {
-            write_points(services, scope, &wrong).await?;
+            write_points(services, scope, &drifted).await?;
         }
         pause_between_pages(pause).await;
     }
@@ -294,7 +301,7 @@ async fn stored_digests(
     scope: &TenantScope,
     pause: Duration,
 ) -> StoreResult<Option<HashMap<FactId, u64>>> {
-    let mut all = HashMap::new();
+    let mut digests = HashMap::new();
     let mut after: Option<String> = None;
     loop {
         let Some(page) = services
@@ -304,10 +311,10 @@ async fn stored_digests(
         else {
             return Ok(None);
         };
-        all.extend(page.points.iter().map(|point| (point.fact, point.digest)));
+        digests.extend(page.points.iter().map(|point| (point.fact, point.digest)));
         after = page.next;
         if after.is_none() {
-            return Ok(Some(all));
+            return Ok(Some(digests));
         }
         pause_between_pages(pause).await;
     }
@@ -321,6 +328,6 @@ async fn pause_between_pages(pause: Duration) {
 
 async fn read_lagging_facts(services: &Services, scope: &TenantScope) -> StoreResult<HashSet<FactId>> {
     let rows = services.ledger.facts.load_outbox(MAX_LAGGING_ROWS).await?;
-    let own = rows.into_iter().filter(|row| row.tenant == *scope.tenant());
-    Ok(own.map(|row| row.fact).collect())
+    let tenant_rows = rows.into_iter().filter(|row| row.tenant == *scope.tenant());
+    Ok(tenant_rows.map(|row| row.fact).collect())
 }

@@ -25,16 +25,16 @@ pub(crate) async fn load_input(
     scope: &TenantScope,
     job: &Job,
 ) -> Result<Option<(JobInput, UsageOwner)>, StoreError> {
-    let Some(mut said) = ledger.jobs.load_job_input(scope, job).await? else {
+    let Some(mut job_input) = ledger.jobs.load_job_input(scope, job).await? else {
         return Ok(None);
     };
-    let session = said.dialogue.options.settings.as_deref();
-    said.world = said.world.for_npc(&said.npc).for_session(session);
+    let session = job_input.dialogue.options.settings.as_deref();
+    job_input.world = job_input.world.for_npc(&job_input.npc).for_session(session);
     let owner = UsageOwner {
-        world: said.world.id.clone(),
-        npc: said.npc.id.clone(),
+        world: job_input.world.id.clone(),
+        npc: job_input.npc.id.clone(),
     };
-    Ok(Some((said, owner)))
+    Ok(Some((job_input, owner)))
 }
 
 /// Returns a job of a turn that is in no table: the turn's input is read for it, and it is never finished.
@@ -42,7 +42,8 @@ pub(crate) fn unqueued_job(
     ids: &IdSource,
     kind: JobKind,
     dialogue: DialogueId,
-    (turn, text_version): (TurnId, u32),
+    turn: TurnId,
+    text_version: u32,
     now: DateTime<Utc>,
 ) -> Job {
     Job {
@@ -65,7 +66,8 @@ pub(crate) fn new_jobs(
     services: &Services,
     turn: &Turn,
     created_at: DateTime<Utc>,
-    (leased_to, leased_until): (NodeId, DateTime<Utc>),
+    leased_to: NodeId,
+    leased_until: DateTime<Utc>,
     held_until: Option<DateTime<Utc>>,
     kinds: impl IntoIterator<Item = JobKind>,
 ) -> Vec<NewJob> {
@@ -87,9 +89,9 @@ pub(crate) fn new_jobs(
 pub(crate) async fn cast_members(
     services: &Services,
     scope: &TenantScope,
-    said: &JobInput,
+    job_input: &JobInput,
 ) -> Result<Vec<SceneMember>, StoreError> {
-    let cast = load_cast(services, scope, said).await?;
+    let cast = load_cast(services, scope, job_input).await?;
     Ok(cast.into_iter().map(|(member, _)| member).collect())
 }
 
@@ -97,15 +99,15 @@ pub(crate) async fn cast_members(
 pub(crate) async fn load_cast(
     services: &Services,
     scope: &TenantScope,
-    said: &JobInput,
+    job_input: &JobInput,
 ) -> Result<Vec<(SceneMember, Option<Npc>)>, StoreError> {
-    let mut cast = Vec::with_capacity(said.dialogue.npcs.len());
-    for id in &said.dialogue.npcs {
-        let npc = if *id == said.npc.id {
-            Some(said.npc.clone())
+    let mut cast = Vec::with_capacity(job_input.dialogue.npcs.len());
+    for id in &job_input.dialogue.npcs {
+        let npc = if *id == job_input.npc.id {
+            Some(job_input.npc.clone())
         } else {
             let authored = &services.ledger.authored;
-            authored.load_npc(scope, &said.dialogue.world, id).await?
+            authored.load_npc(scope, &job_input.dialogue.world, id).await?
         };
         let nameless = || SceneMember {
             id: id.clone(),

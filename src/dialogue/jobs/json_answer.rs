@@ -30,7 +30,7 @@ pub(crate) async fn ask_json_or_salvage<T: DeserializeOwned>(
     schema: JsonSchema,
     salvage: impl Fn(&str) -> Option<T>,
 ) -> Result<(T, String), JobError> {
-    let mut ask = ModelRequest {
+    let mut request = ModelRequest {
         task,
         messages: vec![ChatMessage::new(ChatRole::User, prompt)],
         json_schema: Some(schema),
@@ -40,17 +40,17 @@ pub(crate) async fn ask_json_or_salvage<T: DeserializeOwned>(
     };
     let mut fault = String::new();
     for last in [false, true] {
-        let (answer, _) = services.models.request_completion(scope, ask.clone()).await;
+        let (answer, _) = services.models.request_completion(scope, request.clone()).await;
         let answer = answer?;
         match parse_json_answer(&answer.text) {
             Ok(value) => return Ok((value, answer.model)),
-            Err(why) => {
+            Err(new_fault) => {
                 if let Some(value) = salvage(&answer.text).filter(|_| last) {
-                    tracing::warn!(task = task.as_str(), %why, "an answer was used as far as it went");
+                    tracing::warn!(task = task.as_str(), why = %new_fault, "an answer was used as far as it went");
                     return Ok((value, answer.model));
                 }
-                fault = why;
-                ask.more_room = answer.at_cap;
+                fault = new_fault;
+                request.more_room = answer.at_cap;
             }
         }
     }

@@ -55,7 +55,7 @@ pub(crate) async fn relay_outbox_for_tenant(services: &Services, scope: &TenantS
 #[derive(Default)]
 pub(crate) struct OutboxRelay {
     /// The number of calls so far.
-    asked: AtomicU64,
+    call_count: AtomicU64,
     /// The number of calls before the start of a relay that left no rows.
     served: tokio::sync::Mutex<u64>,
     backlog: RwLock<OutageBacklog>,
@@ -84,10 +84,10 @@ impl OutboxRelay {
     /// Waits for the running relay. `None`: another relay began after this call and left no rows, so the caller's
     /// earlier writes are in the index.
     async fn wait_for_turn(&self) -> Option<RelayPermit<'_>> {
-        let asked = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
+        let ticket = self.call_count.fetch_add(1, Ordering::SeqCst) + 1;
         let served = self.served.lock().await;
-        (*served < asked).then(|| RelayPermit {
-            covers: self.asked.load(Ordering::SeqCst),
+        (*served < ticket).then(|| RelayPermit {
+            covers: self.call_count.load(Ordering::SeqCst),
             served,
         })
     }
@@ -121,21 +121,21 @@ async fn relay_deferred(services: &Services) -> Result<RelayOutcome, StoreError>
 
 async fn relay_exclusively(services: &Services) -> Result<RelayOutcome, StoreError> {
     let mut relayed = RelayOutcome::default();
-    let Some(turn) = services.memory_cache.relays.wait_for_turn().await else {
+    let Some(permit) = services.memory_cache.relays.wait_for_turn().await else {
         return Ok(relayed);
     };
     let backlog = &services.memory_cache.relays.backlog;
     // Rows that stay are read again, so each batch reaches past them.
-    let mut left = 0_u32;
+    let mut stuck_rows = 0_u32;
     for _ in 0..MAX_BATCHES {
-        let limit = OUTBOX_BATCH.saturating_add(left);
+        let limit = OUTBOX_BATCH.saturating_add(stuck_rows);
         let rows = services.ledger.facts.load_outbox(limit).await?;
         let full = rows.len() >= limit as usize;
         let mut tenants: BTreeMap<TenantId, (Vec<i64>, HashSet<FactId>)> = BTreeMap::new();
-        left = 0;
+        stuck_rows = 0;
         for row in rows {
             if relayed.stuck.contains_key(&row.tenant) {
-                left += 1;
+                stuck_rows += 1;
                 continue;
             }
             let (seqs, facts) = tenants.entry(row.tenant).or_default();
@@ -154,7 +154,7 @@ async fn relay_exclusively(services: &Services) -> Result<RelayOutcome, StoreErr
                 }
                 Err(error) => {
                     tracing::warn!(tenant = %scope.tenant(), %error, "facts were not moved into the index; they are tried again");
-                    left = left.saturating_add(u32::try_from(seqs.len()).unwrap_or(u32::MAX));
+                    stuck_rows = stuck_rows.saturating_add(u32::try_from(seqs.len()).unwrap_or(u32::MAX));
                     relayed.stuck.insert(scope.tenant().clone(), error);
                 }
             }
@@ -165,14 +165,14 @@ async fn relay_exclusively(services: &Services) -> Result<RelayOutcome, StoreErr
             break;
         }
         if !full {
-            let behind: BTreeSet<TenantId> = relayed.stuck.keys().cloned().collect();
-            *backlog.write() = if behind.is_empty() || !services.index.is_shared() {
+            let lagging: BTreeSet<TenantId> = relayed.stuck.keys().cloned().collect();
+            *backlog.write() = if lagging.is_empty() || !services.index.is_shared() {
                 OutageBacklog::None
             } else {
-                OutageBacklog::Of(behind)
+                OutageBacklog::Of(lagging)
             };
             if relayed.stuck.is_empty() {
-                turn.mark_all_served();
+                permit.mark_all_served();
             }
             break;
         }
@@ -204,37 +204,37 @@ fn index_not_ready_error() -> StoreError {
 /// the ledger again after each write, until ledger and write agree. The last writer has then written the present state.
 pub(super) async fn write_points(services: &Services, scope: &TenantScope, facts: &[FactId]) -> StoreResult<()> {
     let index = &services.index;
-    let mut left: Vec<FactId> = facts.to_vec();
-    let mut written: HashMap<FactId, Option<u64>> = HashMap::new();
+    let mut pending: Vec<FactId> = facts.to_vec();
+    let mut written_digests: HashMap<FactId, Option<u64>> = HashMap::new();
     for _ in 0..MAX_WRITE_ROUNDS {
-        let points = services.ledger.facts.load_points(scope, &left).await?;
+        let points = services.ledger.facts.load_points(scope, &pending).await?;
         let shared = index.is_shared();
-        let mut says: HashMap<FactId, Option<u64>> = left.iter().map(|fact| (*fact, None)).collect();
+        let mut digests: HashMap<FactId, Option<u64>> = pending.iter().map(|fact| (*fact, None)).collect();
         for point in &points {
             // An index in this process has no other writer, so a comparison is unnecessary.
-            says.insert(point.fact, Some(if shared { point.digest() } else { 0 }));
+            digests.insert(point.fact, Some(if shared { point.digest() } else { 0 }));
         }
-        let news = |fact: &FactId| written.get(fact) != says.get(fact);
-        let changed: Vec<IndexPoint> = points.into_iter().filter(|point| news(&point.fact)).collect();
-        let gone = says
+        let is_new = |fact: &FactId| written_digests.get(fact) != digests.get(fact);
+        let changed: Vec<IndexPoint> = points.into_iter().filter(|point| is_new(&point.fact)).collect();
+        let removed = digests
             .iter()
             .filter(|(_, digest)| digest.is_none())
             .map(|(fact, _)| *fact);
-        let gone: Vec<FactId> = gone.filter(news).collect();
-        if changed.is_empty() && gone.is_empty() {
+        let removed: Vec<FactId> = removed.filter(is_new).collect();
+        if changed.is_empty() && removed.is_empty() {
             return Ok(());
         }
         if !changed.is_empty() {
             index.upsert_points(scope, &changed).await?;
         }
-        if !gone.is_empty() {
-            index.remove_points(scope, &gone).await?;
+        if !removed.is_empty() {
+            index.remove_points(scope, &removed).await?;
         }
         if !shared {
             return Ok(());
         }
-        left = changed.iter().map(|point| point.fact).chain(gone).collect();
-        written = says;
+        pending = changed.iter().map(|point| point.fact).chain(removed).collect();
+        written_digests = digests;
     }
     Err(StoreError::Unavailable(
         "facts changed while they were moved into the index".to_owned(),
@@ -283,7 +283,8 @@ mod tests {
     /// Two callers wait for a running relay. True if the earlier caller's relay also serves the later caller.
     async fn serves_who_waits(relays: &OutboxRelay, leaves_nothing: bool) -> bool {
         let first = relays.wait_for_turn().await.unwrap();
-        let (mut second, mut third) = (pin!(relays.wait_for_turn()), pin!(relays.wait_for_turn()));
+        let mut second = pin!(relays.wait_for_turn());
+        let mut third = pin!(relays.wait_for_turn());
         assert!(poll!(&mut second).is_pending() && poll!(&mut third).is_pending());
         first.mark_all_served();
         // The running relay may have begun before the writes of the waiting callers.

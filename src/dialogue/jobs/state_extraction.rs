@@ -13,6 +13,7 @@ use crate::{
     models::tallied_usage,
     prompt::{Template, bind_player, escape_untrusted, state_bounds},
     scenarios::{self, UnlockTrigger},
+    scene::SceneMember,
     turn::{StateBlockContext, new_state_changes, parse_state_block, state_rules_of},
 };
 use colloquy_core::scope::TenantScope;
@@ -32,53 +33,30 @@ pub(super) async fn extract_state(
     services: &Services,
     scope: &TenantScope,
     job: &Job,
-    said: &JobInput,
+    job_input: &JobInput,
 ) -> Result<JobReport, JobError> {
-    let (turn, npc) = (&said.turn, &said.npc);
-    let cast = cast_members(services, scope, said).await?;
-    let others = cast.iter().filter(|member| member.id != npc.id);
-    let others: Vec<String> = others.map(|member| escape_untrusted(&member.name)).collect();
-    let values = context! {
-        npc_name => npc.name.as_str(),
-        others,
-        bounds => state_bounds(&said.world, npc.language),
-        reply => reply_value(&turn.reply_text, turn.status),
-    };
-    let prompt = services.prompts.render(npc.language, Template::State, values)?;
-    let rules = state_rules_of(&said.world.settings);
-    let (mut answer, _): (serde_json::Map<String, serde_json::Value>, _) = ask_json(
-        services,
-        scope,
-        Task::Extraction,
-        prompt,
-        state_schema(&rules, npc.language),
-    )
-    .await?;
-    // With this schema, null means that a key did not change.
-    drop_unchanged(&mut answer);
-    let block = serde_json::Value::Object(answer).to_string();
-    let block = StateBlock {
-        text: block,
-        closed: true,
-    };
+    let turn = &job_input.turn;
+    let npc = &job_input.npc;
+    let cast = cast_members(services, scope, job_input).await?;
+    let block = ask_for_block(services, scope, job_input, &cast).await?;
     let state = services
         .memory_cache
-        .world_state(services, scope, &said.world.id)
+        .world_state(services, scope, &job_input.world.id)
         .await?;
-    let by = StateBlockContext {
+    let block_context = StateBlockContext {
         dialogue: turn.dialogue,
         now: turn.started_at,
-        world: &said.world,
+        world: &job_input.world,
         npc,
         player: turn.player.as_ref(),
         cast: &cast,
         // The job does not read the memory.
-        named: &[],
+        player_names: &[],
         state: &state,
         // Only the reply itself asks for actions.
         actions: &[],
     };
-    let parsed = parse_state_block(services, scope, &by, &block)
+    let parsed = parse_state_block(services, scope, &block_context, &block)
         .await?
         .map_err(|error| JobError::Unusable(error.to_string()))?;
     let mut changes = parsed.changes;
@@ -89,7 +67,7 @@ pub(super) async fn extract_state(
     }
     let habits = &services.memory_cache.block_habits;
     habits.record_extraction(turn.id, !changes.is_empty());
-    let rows = new_state_changes(services, &said.world.id, turn, &changes);
+    let rows = new_state_changes(services, &job_input.world.id, turn, &changes);
     let state = &services.ledger.state;
     if !state
         .commit_changes(scope, &job.fence(), &rows, &tallied_usage())
@@ -97,7 +75,7 @@ pub(super) async fn extract_state(
     {
         return Ok(JobReport::default());
     }
-    let unlocking = UnlockTrigger::from_job(scope, said, &changes);
+    let unlocking = UnlockTrigger::from_job(scope, job_input, &changes);
     let unlocked = match unlocking {
         Some(unlocking) => scenarios::find_newly_unlocked(services, &unlocking).await,
         None => Vec::new(),
@@ -106,6 +84,36 @@ pub(super) async fn extract_state(
         state: changes,
         unlocked,
         ..JobReport::default()
+    })
+}
+
+/// Asks the model for the state block that the reply should have had.
+async fn ask_for_block(
+    services: &Services,
+    scope: &TenantScope,
+    job_input: &JobInput,
+    cast: &[SceneMember],
+) -> Result<StateBlock, JobError> {
+    let turn = &job_input.turn;
+    let npc = &job_input.npc;
+    let others = cast.iter().filter(|member| member.id != npc.id);
+    let other_names: Vec<String> = others.map(|member| escape_untrusted(&member.name)).collect();
+    let values = context! {
+        npc_name => npc.name.as_str(),
+        others => other_names,
+        bounds => state_bounds(&job_input.world, npc.language),
+        reply => reply_value(&turn.reply_text, turn.status),
+    };
+    let prompt = services.prompts.render(npc.language, Template::State, values)?;
+    let rules = state_rules_of(&job_input.world.settings);
+    let schema = state_schema(&rules, npc.language);
+    let (mut answer, _): (serde_json::Map<String, serde_json::Value>, _) =
+        ask_json(services, scope, Task::Extraction, prompt, schema).await?;
+    // With this schema, null means that a key did not change.
+    drop_unchanged(&mut answer);
+    Ok(StateBlock {
+        text: serde_json::Value::Object(answer).to_string(),
+        closed: true,
     })
 }
 
@@ -134,7 +142,7 @@ fn state_schema(rules: &StateRules, language: Language) -> JsonSchema {
     let maybe = |kind: &str| serde_json::json!({ "type": [kind, "null"] });
     let name = || serde_json::json!({ "type": "string", "maxLength": rules.max_name_chars });
     let maybe_name = || serde_json::json!({ "type": ["string", "null"], "maxLength": rules.max_name_chars });
-    let list = |of| serde_json::json!({ "type": ["array", "null"], "maxItems": rules.max_list, "items": of });
+    let list = |element| serde_json::json!({ "type": ["array", "null"], "maxItems": rules.max_list, "items": element });
     let kinds = serde_json::json!({ "type": "string", "enum": rules.vocabulary.kinds_in(language) });
     let mut moods: Vec<Option<&str>> = rules.vocabulary.moods_in(language).into_iter().map(Some).collect();
     moods.push(None);

@@ -119,54 +119,25 @@ impl LoadedLore {
             });
             entries.push(lore.entry);
         }
-        let all_names = entries.iter().enumerate().flat_map(|(at, entry)| {
-            let text = &entry.text;
-            let names = std::iter::once(&text.name)
-                .chain(&text.aliases)
-                .map(|name| (name, false));
-            let keywords = text.keywords.iter().map(|keyword| (keyword, true));
-            names
-                .chain(keywords)
-                .map(move |(name, is_keyword)| (name.as_str(), at, is_keyword))
-        });
-        let names = index_names(all_names)?;
+        let names = index_entry_names(&entries)?;
         let mut by_place: HashMap<String, Vec<usize>> = HashMap::new();
-        for (at, entry) in entries.iter().enumerate() {
+        for (index, entry) in entries.iter().enumerate() {
             if let Some(place) = &entry.text.place {
-                by_place.entry(normalise_text(place.trim())).or_default().push(at);
+                by_place.entry(normalise_text(place.trim())).or_default().push(index);
             }
         }
         let characters = entries.iter().map(|entry| entry.text.characters.as_slice());
-        let own_names = entries.iter().enumerate().flat_map(|(at, entry)| {
+        let own_names = entries.iter().enumerate().flat_map(|(index, entry)| {
             let names = std::iter::once(&entry.text.name).chain(&entry.text.aliases);
-            names.map(move |name| (at, name.as_str()))
+            names.map(move |name| (index, name.as_str()))
         });
         let characters = CharacterIndex::new(characters, own_names)?;
-        let leads_to = entries.iter().enumerate().map(|(at, entry)| {
-            let mut seen = HashSet::from([at]);
-            let position = |id: &LoreId| entries.binary_search_by(|other| other.id.cmp(id)).ok();
-            let mut found: Vec<usize> = entry.text.related.iter().filter_map(position).collect();
-            found.retain(|other| seen.insert(*other));
-            names.find_in(&entry.text.content, |other, is_keyword| {
-                if !is_keyword && found.len() < MAX_LEADS && seen.insert(other) {
-                    found.push(other);
-                }
-            });
-            found
-        });
-        let leads_to: Vec<Vec<usize>> = leads_to.collect();
-        let mut backend_names = BackendNames::default();
-        for entry in &entries {
-            let text = &entry.text;
-            backend_names.add_secret(&text.when, text.tell.as_ref());
-            for rule in &text.layers {
-                backend_names.add_conditions(&rule.when);
-            }
-        }
+        let leads_to = find_leads(&entries, &names);
+        let mut backend_names = backend_names_in(&entries);
         backend_names.add_conditions(&stored.conditions_of_scenarios);
         let near = NearVectors::new(&vectors);
         let sentences = SentenceIndex::new(entries.iter().map(|entry| entry.text.content.as_str()));
-        let always = (0..entries.len()).filter(|at| entries[*at].text.always).collect();
+        let always = (0..entries.len()).filter(|index| entries[*index].text.always).collect();
         let texts: usize = entries.iter().map(|entry| entry.text.content.len() + 1_000).sum();
         let floats: usize = vectors.iter().map(Vec::len).sum();
         let indexes = [
@@ -193,21 +164,21 @@ impl LoadedLore {
 
     /// Returns the entry with this id.
     pub(crate) fn entry(&self, id: &LoreId) -> Option<&LoreEntry> {
-        let at = self.entries.binary_search_by(|entry| entry.id.cmp(id)).ok()?;
-        Some(&self.entries[at])
+        let index = self.entries.binary_search_by(|entry| entry.id.cmp(id)).ok()?;
+        Some(&self.entries[index])
     }
 
     /// Returns the names of entries and characters that a line has, those by which the line may mean a person among
     /// them.
     pub(super) fn names_in(&self, line: &str) -> Vec<&str> {
-        let mut found = BTreeSet::new();
-        self.names.find_in(line, |at, is_keyword| {
+        let mut indexes = BTreeSet::new();
+        self.names.find_in(line, |index, is_keyword| {
             if !is_keyword {
-                found.insert(at);
+                indexes.insert(index);
             }
         });
-        let of_entries = found.iter().flat_map(|at| {
-            let text = &self.entries[*at].text;
+        let of_entries = indexes.iter().flat_map(|index| {
+            let text = &self.entries[*index].text;
             text.aliases.iter().chain([&text.name])
         });
         let lookup = NameLookup::in_text(line);
@@ -217,6 +188,49 @@ impl LoadedLore {
         names.extend(self.characters.find_short_in(line).map(|(short, ..)| short));
         names
     }
+}
+
+fn index_entry_names(entries: &[LoreEntry]) -> StoreResult<NameIndex> {
+    let all_names = entries.iter().enumerate().flat_map(|(index, entry)| {
+        let text = &entry.text;
+        let names = std::iter::once(&text.name)
+            .chain(&text.aliases)
+            .map(|name| (name, false));
+        let keywords = text.keywords.iter().map(|keyword| (keyword, true));
+        names
+            .chain(keywords)
+            .map(move |(name, is_keyword)| (name.as_str(), index, is_keyword))
+    });
+    index_names(all_names)
+}
+
+/// Returns to which other entries each entry leads: first the related ones, then those that its content names.
+fn find_leads(entries: &[LoreEntry], names: &NameIndex) -> Vec<Vec<usize>> {
+    let leads_of = |(index, entry): (usize, &LoreEntry)| {
+        let mut linked = HashSet::from([index]);
+        let position = |id: &LoreId| entries.binary_search_by(|other| other.id.cmp(id)).ok();
+        let mut leads: Vec<usize> = entry.text.related.iter().filter_map(position).collect();
+        leads.retain(|lead| linked.insert(*lead));
+        names.find_in(&entry.text.content, |lead, is_keyword| {
+            if !is_keyword && leads.len() < MAX_LEADS && linked.insert(lead) {
+                leads.push(lead);
+            }
+        });
+        leads
+    };
+    entries.iter().enumerate().map(leads_of).collect()
+}
+
+fn backend_names_in(entries: &[LoreEntry]) -> BackendNames {
+    let mut backend_names = BackendNames::default();
+    for entry in entries {
+        let text = &entry.text;
+        backend_names.add_secret(&text.when, text.tell.as_ref());
+        for rule in &text.layers {
+            backend_names.add_conditions(&rule.when);
+        }
+    }
+    backend_names
 }
 
 /// The characters of which the entries tell.
@@ -240,11 +254,11 @@ impl CharacterIndex {
         own_names: impl IntoIterator<Item = (usize, &'a str)>,
     ) -> StoreResult<Self> {
         let mut by_name: BTreeMap<String, (&str, Vec<usize>)> = BTreeMap::new();
-        for (at, characters) in of_entries.into_iter().enumerate() {
+        for (index, characters) in of_entries.into_iter().enumerate() {
             for name in characters {
                 let name = name.trim();
-                let known = by_name.entry(normalise_text(name));
-                known.or_insert_with(|| (name, Vec::new())).1.push(at);
+                let slot = by_name.entry(normalise_text(name));
+                slot.or_insert_with(|| (name, Vec::new())).1.push(index);
             }
         }
         let (spelled, characters): (Vec<&str>, Vec<(String, Vec<usize>)>) = by_name
@@ -253,10 +267,13 @@ impl CharacterIndex {
             .unzip();
         let short = unique_short_names(&characters, &spelled, own_names);
         let short_names = short.iter().enumerate();
-        let short_names = index_names(short_names.map(|(at, (name, _))| (*name, at, false)))?;
-        let short = short.into_iter().map(|(name, at)| (name.to_owned(), at)).collect();
+        let short_names = index_names(short_names.map(|(index, (name, _))| (*name, index, false)))?;
+        let short = short
+            .into_iter()
+            .map(|(name, index)| (name.to_owned(), index))
+            .collect();
         let names = characters.iter().enumerate();
-        let names = index_names(names.map(|(at, (name, _))| (name.as_str(), at, false)))?;
+        let names = index_names(names.map(|(index, (name, _))| (name.as_str(), index, false)))?;
         Ok(Self {
             characters,
             names,
@@ -271,18 +288,20 @@ impl CharacterIndex {
 
     /// Returns the entries about the character with this normalised name.
     pub(super) fn entries_about(&self, name: &str) -> &[usize] {
-        let found = self.characters.binary_search_by(|(known, _)| known.as_str().cmp(name));
-        found.map_or(&[][..], |at| self.characters[at].1.as_slice())
+        let position = self
+            .characters
+            .binary_search_by(|(stored_name, _)| stored_name.as_str().cmp(name));
+        position.map_or(&[][..], |index| self.characters[index].1.as_slice())
     }
 
     /// Returns the normalised names that a text has, each once, with the entries about the character.
     pub(super) fn find_in(&self, text: &str) -> impl Iterator<Item = (&str, &[usize])> {
-        let mut found = BTreeSet::new();
-        self.names.find_in(text, |at, _| {
-            found.insert(at);
+        let mut indexes = BTreeSet::new();
+        self.names.find_in(text, |index, _| {
+            indexes.insert(index);
         });
-        found.into_iter().map(move |at| {
-            let (name, entries) = &self.characters[at];
+        indexes.into_iter().map(move |index| {
+            let (name, entries) = &self.characters[index];
             (name.as_str(), entries.as_slice())
         })
     }
@@ -290,14 +309,14 @@ impl CharacterIndex {
     /// Returns the characters whose short names a text has: the short name, the whole name in its normalised form, and
     /// the entries about the character.
     pub(super) fn find_short_in(&self, text: &str) -> impl Iterator<Item = (&str, &str, &[usize])> {
-        let mut found = BTreeSet::new();
-        self.short_names.find_in(text, |at, _| {
-            if has_short_name(text, &self.short[at].0) {
-                found.insert(at);
+        let mut indexes = BTreeSet::new();
+        self.short_names.find_in(text, |index, _| {
+            if has_short_name(text, &self.short[index].0) {
+                indexes.insert(index);
             }
         });
-        found.into_iter().map(move |at| {
-            let (short, position) = &self.short[at];
+        indexes.into_iter().map(move |index| {
+            let (short, position) = &self.short[index];
             let (name, entries) = &self.characters[*position];
             (short.as_str(), name.as_str(), entries.as_slice())
         })
@@ -320,23 +339,26 @@ fn unique_short_names<'a>(
             short.push((part, position));
         }
     }
-    let mut taken: HashSet<String> = HashSet::new();
-    for (at, name) in own_names {
+    let mut ambiguous: HashSet<String> = HashSet::new();
+    for (index, name) in own_names {
         let name = name.trim();
-        let whole = normalise_text(name);
+        let full_key = normalise_text(name);
         let is_another = |position: &usize| {
-            let (known, entries) = &characters[*position];
-            *known != whole && !entries.contains(&at)
+            let (key, entries) = &characters[*position];
+            *key != full_key && !entries.contains(&index)
         };
         for part in short_names_of(name).chain([name]).map(normalise_text) {
-            if owners.get(&part).is_some_and(|of| of.iter().any(is_another)) {
-                taken.insert(part);
+            if owners
+                .get(&part)
+                .is_some_and(|positions| positions.iter().any(is_another))
+            {
+                ambiguous.insert(part);
             }
         }
     }
     short.retain(|(part, _)| {
         let key = normalise_text(part);
-        owners.get(&key).is_some_and(|of| of.len() == 1) && !taken.contains(&key)
+        owners.get(&key).is_some_and(|positions| positions.len() == 1) && !ambiguous.contains(&key)
     });
     short
 }

@@ -32,20 +32,20 @@ pub(crate) async fn named_entries<'t>(
     let is_open = |entry: &LoreEntry| npcs.iter().all(|npc| entry.text.is_always_open_to(npc));
     let mut naming: BTreeMap<usize, u32> = BTreeMap::new();
     for turn in turns {
-        for at in entries_of_turn(&lore, turn, dead, is_open) {
-            *naming.entry(at).or_default() += 1;
+        for index in entries_of_turn(&lore, turn, dead, is_open) {
+            *naming.entry(index).or_default() += 1;
         }
     }
-    let found = naming.into_iter().map(|(at, turns)| (turns, &lore.entries[at]));
-    let mut found: Vec<(u32, &LoreEntry)> = found.collect();
-    found.sort_by(|(turns, entry), (others, other)| {
+    let ranked = naming.into_iter().map(|(index, turns)| (turns, &lore.entries[index]));
+    let mut ranked: Vec<(u32, &LoreEntry)> = ranked.collect();
+    ranked.sort_by(|(turns, entry), (other_turns, other)| {
         let by_name = || entry.text.name.cmp(&other.text.name);
-        others
+        other_turns
             .cmp(turns)
             .then_with(by_name)
             .then_with(|| entry.id.cmp(&other.id))
     });
-    Ok(found.into_iter().map(|(_, entry)| entry.clone()).collect())
+    Ok(ranked.into_iter().map(|(_, entry)| entry.clone()).collect())
 }
 
 /// Returns the open entries that a turn names, and those about the dead whom it names.
@@ -55,50 +55,56 @@ pub(super) fn entries_of_turn(
     dead: &[DeadPerson<'_>],
     is_open: impl Fn(&LoreEntry) -> bool,
 ) -> BTreeSet<usize> {
-    let mut named = BTreeSet::new();
+    let mut named_entries = BTreeSet::new();
     for text in texts {
-        lore.names.find_in(text, |at, is_keyword| {
-            if !is_keyword && is_open(&lore.entries[at]) {
-                named.insert(at);
+        lore.names.find_in(text, |index, is_keyword| {
+            if !is_keyword && is_open(&lore.entries[index]) {
+                named_entries.insert(index);
             }
         });
     }
     let is_meant = |person: &&DeadPerson<'_>| {
         texts.iter().any(|text| person.is_named_in(text))
-            || named.iter().any(|at| person.is_alone_in(&lore.entries[*at]))
+            || named_entries
+                .iter()
+                .any(|index| person.is_alone_in(&lore.entries[*index]))
     };
-    let meant = dead.iter().filter(is_meant);
-    let about = meant.flat_map(|person| lore.characters.entries_about(&normalise_text(person.name)));
-    let about: Vec<usize> = about.copied().filter(|at| is_open(&lore.entries[*at])).collect();
-    named.extend(about);
-    named
+    let meant_people = dead.iter().filter(is_meant);
+    let entries_about = meant_people.flat_map(|person| lore.characters.entries_about(&normalise_text(person.name)));
+    let entries_about: Vec<usize> = entries_about
+        .copied()
+        .filter(|index| is_open(&lore.entries[*index]))
+        .collect();
+    named_entries.extend(entries_about);
+    named_entries
 }
 
-/// Returns those of `asked` (an entry, and the NPC that told of it) that the player at `viewpoint` may hear.
+/// Returns those of `entry_keys` (an entry, and the NPC that told of it) that the player at `viewpoint` may hear.
 pub(crate) async fn open_entries(
     services: &Services,
     scope: &TenantScope,
     world: &World,
     viewpoint: &Viewpoint,
-    asked: &HashSet<(NpcId, LoreId)>,
+    entry_keys: &HashSet<(NpcId, LoreId)>,
 ) -> StoreResult<HashSet<(NpcId, LoreId)>> {
-    if asked.is_empty() || viewpoint.sees_all_players {
+    if entry_keys.is_empty() || viewpoint.sees_all_players {
         return Ok(HashSet::new());
     }
     let (lore, state) = tokio::try_join!(
         services.memory_cache.lore.load_lore(services, scope, world),
         services.memory_cache.world_state(services, scope, &world.id),
     )?;
-    let tellers: HashSet<&NpcId> = asked.iter().map(|(npc, _)| npc).collect();
+    let tellers: HashSet<&NpcId> = entry_keys.iter().map(|(npc, _)| npc).collect();
     let mut open = HashSet::new();
     for teller in tellers {
         let Some(npc) = services.ledger.authored.load_npc(scope, &world.id, teller).await? else {
             continue;
         };
-        let (settings, player) = (&world.settings, viewpoint.player.as_ref());
+        let settings = &world.settings;
+        let player = viewpoint.player.as_ref();
         let context = ConditionContext::new(&state, settings, &npc, player, services.clock.now());
         let is_open = |id: &LoreId| lore.entry(id).is_some_and(|entry| context.all_hold(&entry.text.when));
-        let of_teller = asked.iter().filter(|(npc, entry)| npc == teller && is_open(entry));
+        let of_teller = entry_keys.iter().filter(|(npc, entry)| npc == teller && is_open(entry));
         open.extend(of_teller.cloned());
     }
     Ok(open)

@@ -22,7 +22,7 @@ const MAX_SHOWN_NOW: usize = 4;
 #[derive(Debug, Clone)]
 pub(crate) struct LoreHit {
     /// The position in the world's lore.
-    pub(super) at: usize,
+    pub(super) index: usize,
     pub secrecy: Secrecy,
     pub trace: LoreTrace,
     /// Where characters of the entry are, and who has its items.
@@ -64,11 +64,11 @@ impl FoundLore {
         let lore = cache.load_lore(services, &input.scope, &input.world).await?;
         let used = traced.iter().filter(|traced| traced.fate == LoreFate::Used);
         let hits = used.filter_map(|traced| {
-            let at = lore.entries.iter().position(|entry| entry.id == traced.entry)?;
+            let index = lore.entries.iter().position(|entry| entry.id == traced.entry)?;
             let is_open = traced.secrecy == Secrecy::Open;
-            let now = is_open.then(|| state_now(input, state, &lore.entries[at]));
+            let now = is_open.then(|| state_now(input, state, &lore.entries[index]));
             Some(LoreHit {
-                at,
+                index,
                 secrecy: traced.secrecy,
                 trace: traced.clone(),
                 now: now.unwrap_or_default(),
@@ -87,7 +87,7 @@ impl FoundLore {
         hits.any(|hit| hit.secrecy == Secrecy::Guarded && hit.trace.fate == LoreFate::Used)
     }
     pub(crate) fn entry(&self, hit: &LoreHit) -> &LoreEntry {
-        &self.lore.entries[hit.at]
+        &self.lore.entries[hit.index]
     }
     /// Returns the text of an entry as it is now, with all its names and keywords.
     pub(crate) fn whole_text(&self, id: &LoreId) -> Option<String> {
@@ -103,14 +103,14 @@ impl FoundLore {
     /// True if an entry is in the turn only because it tells of a recent death, whatever the line says.
     pub(crate) fn is_unasked_death(&self, traced: &LoreTrace) -> bool {
         let mut deaths = self.unasked_deaths.iter();
-        traced.found_by == LoreSource::Meaning && deaths.any(|at| self.lore.entries[*at].id == traced.entry)
+        traced.found_by == LoreSource::Meaning && deaths.any(|index| self.lore.entries[*index].id == traced.entry)
     }
 }
 
 impl LoreHit {
-    pub(super) fn new(at: usize, entry: &LoreEntry, secrecy: Secrecy, score: LoreScore, source: LoreSource) -> Self {
+    pub(super) fn new(index: usize, entry: &LoreEntry, secrecy: Secrecy, score: LoreScore, source: LoreSource) -> Self {
         Self {
-            at,
+            index,
             secrecy,
             trace: LoreTrace {
                 entry: entry.id.clone(),
@@ -130,34 +130,38 @@ impl LoreHit {
 /// Returns what the state of the world says of an entry's characters and items. Other players stay unnamed. The NPC itself
 /// is in the lines about the world.
 pub(super) fn state_now(input: &TurnInput, state: &WorldState, entry: &LoreEntry) -> Vec<LoreNow> {
-    let own = input.player.as_ref().map(party::player_key);
-    let is_stranger = |name: &str| party::is_player(name) && Some(name) != own.as_deref();
+    let player_key = input.player.as_ref().map(party::player_key);
+    let is_stranger = |name: &str| party::is_player(name) && Some(name) != player_key.as_deref();
     let characters = entry.text.characters.iter().filter_map(|name| {
-        let wanted = normalise_text(name.trim());
-        if wanted == normalise_text(&input.npc.name) {
+        let name_key = normalise_text(name.trim());
+        if name_key == normalise_text(&input.npc.name) {
             return None;
         }
         let mut all = state.characters.iter();
-        let (known, character) = all.find(|(known, _)| normalise_text(known) == wanted)?;
+        let (stored_name, character) = all.find(|(stored_name, _)| normalise_text(stored_name) == name_key)?;
         // The dead are nowhere, as in the lines about the world.
         let is_there = !character.is_dead() || input.world.settings.lets_ghosts_speak();
         let place = location_in_turn(input, state, character).filter(|_| is_there);
         let place = place.map(str::to_owned);
         let status = character.status.clone();
         let is_known = place.is_some() || status.is_some();
-        (is_known && !is_stranger(known)).then(|| LoreNow::Character {
+        (is_known && !is_stranger(stored_name)).then(|| LoreNow::Character {
             name: name.clone(),
             place,
             status,
         })
     });
     let items = entry.text.items.iter().flat_map(|item| {
-        let wanted = normalise_text(item.trim());
+        let item_key = normalise_text(item.trim());
         let all = state.characters.iter();
-        let has_it = all.filter(move |(name, character)| {
-            !is_stranger(name) && character.items.keys().any(|held| normalise_text(held) == wanted)
+        let holders = all.filter(move |(name, character)| {
+            !is_stranger(name)
+                && character
+                    .items
+                    .keys()
+                    .any(|carried| normalise_text(carried) == item_key)
         });
-        has_it.map(|(name, _)| LoreNow::Item {
+        holders.map(|(name, _)| LoreNow::Item {
             item: item.clone(),
             holder: name.clone(),
         })

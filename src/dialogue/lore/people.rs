@@ -25,7 +25,8 @@ const NEWS_DAYS: i64 = 7;
 
 /// True if somebody else among `names` than `whole` may be meant by `short`.
 fn is_of_another<'n>(short: &str, whole: &str, mut names: impl Iterator<Item = &'n str>) -> bool {
-    let (short_key, whole) = (normalise_text(short), normalise_text(whole));
+    let short_key = normalise_text(short);
+    let whole = normalise_text(whole);
     names.any(|name| {
         let other = normalise_text(name);
         other != whole && (other == short_key || short_names_of(name).any(|part| part == short))
@@ -43,33 +44,40 @@ impl<'a> KnownPeople<'a> {
     pub(super) fn of_turn(input: &'a TurnInput, state: &'a WorldState) -> Self {
         let cast = input.scene.iter().flat_map(|scene| &scene.cast);
         let cast = cast.map(|member| member.name.as_str());
-        let others = state.characters.keys().map(String::as_str);
-        let others = others.filter(|name| !party::is_player(name));
+        let other_names = state.characters.keys().map(String::as_str);
+        let other_names = other_names.filter(|name| !party::is_player(name));
         Self {
             speaker: normalise_text(&input.npc.name),
-            names: cast.chain(others).chain([input.npc.name.as_str()]).collect(),
+            names: cast.chain(other_names).chain([input.npc.name.as_str()]).collect(),
         }
     }
 
     /// Returns the characters of the lore whom a text means by a short name, each with the entries about it. A short
     /// name that somebody else has too means nobody.
     fn find_short<'l>(&self, characters: &'l CharacterIndex, text: &str) -> Vec<(&'l str, &'l [usize])> {
-        let found = characters.find_short_in(text);
-        let meant = found.filter(|(short, whole, _)| {
-            *whole != self.speaker && !is_of_another(short, whole, self.names.iter().copied())
+        let matches = characters.find_short_in(text);
+        let unique_matches = matches.filter(|(short, full_name, _)| {
+            *full_name != self.speaker && !is_of_another(short, full_name, self.names.iter().copied())
         });
-        meant.map(|(_, whole, entries)| (whole, entries)).collect()
+        unique_matches
+            .map(|(_, full_name, entries)| (full_name, entries))
+            .collect()
     }
 }
 
-/// Calls `found` with the position of each entry that a text names, and whether a keyword alone names it. The short
+/// Calls `on_match` with the position of each entry that a text names, and whether a keyword alone names it. The short
 /// name of a person names the entries with the person's name.
-pub(super) fn find_names(lore: &LoadedLore, people: &KnownPeople<'_>, text: &str, mut found: impl FnMut(usize, bool)) {
-    lore.names.find_in(text, &mut found);
+pub(super) fn find_names(
+    lore: &LoadedLore,
+    people: &KnownPeople<'_>,
+    text: &str,
+    mut on_match: impl FnMut(usize, bool),
+) {
+    lore.names.find_in(text, &mut on_match);
     for (name, entries) in people.find_short(&lore.characters, text) {
-        for at in entries {
-            if normalise_text(lore.entries[*at].text.name.trim()) == name {
-                found(*at, false);
+        for index in entries {
+            if normalise_text(lore.entries[*index].text.name.trim()) == name {
+                on_match(*index, false);
             }
         }
     }
@@ -82,8 +90,8 @@ pub(super) fn names_meant<'l>(
     people: &KnownPeople<'_>,
     text: &str,
 ) -> impl Iterator<Item = &'l str> {
-    let found = characters.find_in(text).chain(people.find_short(characters, text));
-    let names: Vec<&str> = found.map(|(name, _)| name).collect();
+    let matches = characters.find_in(text).chain(people.find_short(characters, text));
+    let names: Vec<&str> = matches.map(|(name, _)| name).collect();
     let is_telling = |name: &&str| !name.is_ascii() || !informative_terms(name).is_empty();
     names.into_iter().filter(is_telling)
 }
@@ -96,26 +104,26 @@ pub(super) fn entries_about_meant(
     people: &KnownPeople<'_>,
     line: &str,
 ) -> BTreeSet<usize> {
-    let named = characters
+    let named_people = characters
         .find_in(line)
         .chain(people.find_short(characters, line))
         .filter(|(name, _)| *name != people.speaker);
-    let mut found: BTreeSet<usize> = named.flat_map(|(_, entries)| entries.iter().copied()).collect();
+    let mut indexes: BTreeSet<usize> = named_people.flat_map(|(_, entries)| entries.iter().copied()).collect();
     if speaks_of_death(line) {
         for (name, _) in newest_dead(state) {
             let name = normalise_text(name);
             if name != people.speaker {
-                found.extend(characters.entries_about(&name));
+                indexes.extend(characters.entries_about(&name));
             }
         }
     }
-    found
+    indexes
 }
 
 /// Returns the names of the dead who are no players, and when they died: the newest deaths first.
 fn newest_dead(state: &WorldState) -> Vec<(&str, Option<DateTime<Utc>>)> {
-    let all = state.characters.iter();
-    let mut dead: Vec<_> = all
+    let characters = state.characters.iter();
+    let mut dead: Vec<_> = characters
         .filter(|(name, character)| character.is_dead() && !party::is_player(name))
         .collect();
     dead.sort_by_key(|(_, character)| Reverse(character.status_since));
@@ -136,22 +144,22 @@ pub(super) fn recent_deaths(
 ) -> Vec<usize> {
     let clock = GameClock::new(settings, state);
     let first_day = GameClock::day_at(clock, now) - NEWS_DAYS;
-    let mut found = Vec::new();
+    let mut indexes = Vec::new();
     for (name, died_at) in newest_dead(state) {
         let entries = lore.characters.entries_about(&normalise_text(name));
-        let is_old = died_at.is_none_or(|at| GameClock::day_at(clock, at) < first_day);
+        let is_old = died_at.is_none_or(|died_at| GameClock::day_at(clock, died_at) < first_day);
         if is_old || entries.is_empty() || !is_news(name) {
             continue;
         }
-        for at in entries {
-            let text = &lore.entries[*at].text;
+        for index in entries {
+            let text = &lore.entries[*index].text;
             let tells = speaks_of_death(&text.name) || speaks_of_death(&text.content);
-            if tells && !found.contains(at) {
-                found.push(*at);
+            if tells && !indexes.contains(index) {
+                indexes.push(*index);
             }
         }
     }
-    found
+    indexes
 }
 
 /// Somebody who is dead, with the short names that nobody else has.
@@ -178,7 +186,7 @@ impl<'s> DeadPerson<'s> {
     pub(crate) fn is_in(&self, entry: &LoreEntry) -> bool {
         let name = normalise_text(self.name);
         let mut characters = entry.text.characters.iter();
-        characters.any(|known| normalise_text(known.trim()) == name)
+        characters.any(|character| normalise_text(character.trim()) == name)
     }
 
     /// True if the entry is about the person alone, so that its names may mean the person.

@@ -85,7 +85,7 @@ impl LoreOfTurn<'_> {
             self.similar.clear();
         }
         let mut deaths = self.search.recent_deaths(standing);
-        deaths.retain(|at| !self.similar.contains(at));
+        deaths.retain(|index| !self.similar.contains(index));
         let candidates = self.search.collect_candidates(&self.similar, &deaths);
         let hits = self.search.rank(candidates);
         let lore = self.search.lore;
@@ -151,14 +151,14 @@ impl<'a> LoreSearch<'a> {
                 .map(normalise_text),
         );
         if let Some(place) = &place {
-            let there = state.people_at(place);
-            let known = there.filter(|(_, character)| location_in_turn(input, state, character).is_some());
-            near.extend(known.map(|(name, _)| normalise_text(name)));
+            let people = state.people_at(place);
+            let visible = people.filter(|(_, character)| location_in_turn(input, state, character).is_some());
+            near.extend(visible.map(|(name, _)| normalise_text(name)));
         }
-        let own = key.as_deref();
-        let others = state.relationships.iter().filter_map(|bond| match own {
-            Some(own) if bond.from == own => Some(&bond.to),
-            Some(own) if bond.to == own => Some(&bond.from),
+        let player_key = key.as_deref();
+        let other_parties = state.relationships.iter().filter_map(|bond| match player_key {
+            Some(player_key) if bond.from == player_key => Some(&bond.to),
+            Some(player_key) if bond.to == player_key => Some(&bond.from),
             _ => None,
         });
         let people = KnownPeople::of_turn(input, state);
@@ -174,17 +174,17 @@ impl<'a> LoreSearch<'a> {
             secrecies: RefCell::default(),
             place: place.map(|place| normalise_text(place.trim())),
             near,
-            related: others.map(|name| normalise_text(name)).collect(),
+            related: other_parties.map(|name| normalise_text(name)).collect(),
         }
     }
 
-    fn entry(&self, at: usize) -> &LoreEntry {
-        &self.lore.entries[at]
+    fn entry(&self, index: usize) -> &LoreEntry {
+        &self.lore.entries[index]
     }
 
     /// Returns the calibrated similarity of an entry with the line; 0 without vectors, and below the calibration's floor.
-    fn similarity(&self, at: usize) -> f64 {
-        let vector = &self.lore.vectors[at];
+    fn similarity(&self, index: usize) -> f64 {
+        let vector = &self.lore.vectors[index];
         match &self.line {
             Some((line, calibration)) if !vector.is_empty() => similarity_of(dot_product(line, vector), calibration),
             _ => 0.0,
@@ -202,17 +202,17 @@ impl<'a> LoreSearch<'a> {
         let bearing = calibration.bearing_cosine();
         let bearing_if_near = calibration.floor + NEAR_SHARE * (bearing - calibration.floor);
         // An entry with a vector of another embedder is similar to nothing.
-        let exact = |at: usize| match &self.lore.vectors[at] {
+        let exact = |index: usize| match &self.lore.vectors[index] {
             vector if vector.is_empty() => f32::MIN,
             vector => dot_product(line, vector),
         };
         let nearest = self.lore.near.nearest_first(line, bearing, &near, exact);
         let similar =
-            nearest.filter(|(at, cosine)| *cosine >= bearing || *cosine >= bearing_if_near && near.contains(at));
-        let similar = similar.map(|(at, _)| at).take(MAX_COMPARED);
+            nearest.filter(|(index, cosine)| *cosine >= bearing || *cosine >= bearing_if_near && near.contains(index));
+        let similar = similar.map(|(index, _)| index).take(MAX_COMPARED);
         // Decayed entries do not take the places of others.
-        let shown = similar.filter(|at| !self.is_decayed(*at) && self.secrecy(*at) == Secrecy::Open);
-        shown.take(LORE_CANDIDATES).collect()
+        let open_entries = similar.filter(|index| !self.is_decayed(*index) && self.secrecy(*index) == Secrecy::Open);
+        open_entries.take(LORE_CANDIDATES).collect()
     }
 
     /// Returns the entries to show of which one sentence has two informative words of the player's line.
@@ -222,19 +222,20 @@ impl<'a> LoreSearch<'a> {
         }
         let mut names = self.lore.names_in(&self.input.line);
         names.push(&self.input.npc.name);
-        let found = self.lore.sentences.find_by_line(&self.input.line, &names);
-        let shown = found.into_iter();
-        let shown = shown.filter(|at| self.secrecy(*at) == Secrecy::Open);
-        shown.take(MAX_WITH_WORDS).collect()
+        let matches = self.lore.sentences.find_by_line(&self.input.line, &names);
+        let open_entries = matches
+            .into_iter()
+            .filter(|index| self.secrecy(*index) == Secrecy::Open);
+        open_entries.take(MAX_WITH_WORDS).collect()
     }
 
     /// Returns the candidates, each with its first source. Locked entries are not among them. `deaths` are entries about
     /// recent deaths.
     fn collect_candidates(&self, similar: &[usize], deaths: &[usize]) -> Vec<(usize, LoreSource)> {
-        let mut seen = HashSet::new();
-        let mut found: Vec<(usize, LoreSource)> = Vec::new();
-        let mut add = |at: usize, source: LoreSource| {
-            let may_be_shown = match self.secrecy(at) {
+        let mut added = HashSet::new();
+        let mut candidates: Vec<(usize, LoreSource)> = Vec::new();
+        let mut add = |index: usize, source: LoreSource| {
+            let may_be_shown = match self.secrecy(index) {
                 Secrecy::Open => true,
                 // A tell in an unrelated talk would be a hint.
                 Secrecy::Guarded => matches!(
@@ -243,49 +244,54 @@ impl<'a> LoreSearch<'a> {
                 ),
                 Secrecy::Locked => false,
             };
-            let is_new = may_be_shown && seen.insert(at);
+            let is_new = may_be_shown && added.insert(index);
             if is_new {
-                found.push((at, source));
+                candidates.push((index, source));
             }
             is_new
         };
-        for &at in &self.lore.always {
-            add(at, LoreSource::Always);
+        for &index in &self.lore.always {
+            add(index, LoreSource::Always);
         }
-        let mut mentioned: Vec<(usize, &EntryMentions)> = self.mentions.iter().map(|(at, of)| (*at, of)).collect();
-        mentioned.sort_unstable_by_key(|(at, _)| *at);
-        let mut left = MAX_NAMED;
-        for &(at, mentions) in &mentioned {
-            if let Some(source) = mentions.now.filter(|_| left > 0)
-                && add(at, source)
+        let mut mentioned: Vec<(usize, &EntryMentions)> = self
+            .mentions
+            .iter()
+            .map(|(index, mentions)| (*index, mentions))
+            .collect();
+        mentioned.sort_unstable_by_key(|(index, _)| *index);
+        let mut remaining_names = MAX_NAMED;
+        for &(index, mentions) in &mentioned {
+            if let Some(source) = mentions.now.filter(|_| remaining_names > 0)
+                && add(index, source)
             {
-                left -= 1;
+                remaining_names -= 1;
             }
         }
-        for &(at, mentions) in &mentioned {
-            if is_sticky(&mentions.by_any, self.entry(at).text.sticky, self.input.number) {
-                add(at, LoreSource::Sticky);
+        for &(index, mentions) in &mentioned {
+            if is_sticky(&mentions.by_any, self.entry(index).text.sticky, self.input.number) {
+                add(index, LoreSource::Sticky);
             }
         }
-        let here = self.place.as_ref().and_then(|place| self.lore.by_place.get(place));
-        let mut left = MAX_OF_PLACE;
-        for &at in here.into_iter().flatten() {
-            if left > 0 && add(at, LoreSource::Place) {
-                left -= 1;
+        let entries_of_place = self.place.as_ref().and_then(|place| self.lore.by_place.get(place));
+        let mut remaining_places = MAX_OF_PLACE;
+        for &index in entries_of_place.into_iter().flatten() {
+            if remaining_places > 0 && add(index, LoreSource::Place) {
+                remaining_places -= 1;
             }
         }
         // Like what is only near in meaning, a death that nobody asks for leads nowhere and has no tell.
-        for &at in similar.iter().chain(deaths) {
-            add(at, LoreSource::Meaning);
+        for &index in similar.iter().chain(deaths) {
+            add(index, LoreSource::Meaning);
         }
-        self.spread(&mut found);
-        found
+        self.spread(&mut candidates);
+        candidates
     }
 
     /// Returns the entries that tell of deaths of the last days, in a session with a player. For a line of the player,
     /// these are deaths of characters whom the NPC's persona, a standing fact or one of the last turns names.
     fn recent_deaths(&self, standing: &[Fact]) -> Vec<usize> {
-        let (npc, is_greeting) = (&self.input.npc, self.input.is_greeting());
+        let npc = &self.input.npc;
+        let is_greeting = self.input.is_greeting();
         if self.input.player.is_none() {
             return Vec::new();
         }
@@ -293,8 +299,8 @@ impl<'a> LoreSearch<'a> {
         let last_turns = &history[history.len().saturating_sub(NAMING_TURNS)..];
         // Most worlds have no recent death.
         let lately_named = LazyCell::new(|| {
-            let said = last_turns.iter().flat_map(|turn| [&turn.player_text, &turn.reply_text]);
-            let names = said.flat_map(|text| names_meant(&self.lore.characters, &self.people, text));
+            let recent_texts = last_turns.iter().flat_map(|turn| [&turn.player_text, &turn.reply_text]);
+            let names = recent_texts.flat_map(|text| names_meant(&self.lore.characters, &self.people, text));
             names.collect::<HashSet<&str>>()
         });
         let is_close = |name: &str| {
@@ -305,36 +311,42 @@ impl<'a> LoreSearch<'a> {
                 && (is_named(&npc.persona.description) || facts.any(is_named) || lately_named.contains(key.as_str()))
         };
         let is_news = |name: &str| is_greeting || is_close(name);
-        let (settings, now) = (&self.input.world.settings, self.input.started_at);
+        let settings = &self.input.world.settings;
+        let now = self.input.started_at;
         let deaths = recent_deaths(&self.lore, self.state, settings, now, is_news).into_iter();
         // Decayed and resting entries do not take the places of others.
-        let is_shown =
-            |at: &usize| self.secrecy(*at) == Secrecy::Open && self.fate(*at, LoreSource::Meaning) == LoreFate::Used;
-        let most = if is_greeting {
+        let is_shown = |index: &usize| {
+            self.secrecy(*index) == Secrecy::Open && self.fate(*index, LoreSource::Meaning) == LoreFate::Used
+        };
+        let max_deaths = if is_greeting {
             MAX_GREETING_DEATHS
         } else {
             MAX_LINE_DEATHS
         };
-        deaths.filter(is_shown).take(most).collect()
+        deaths.filter(is_shown).take(max_deaths).collect()
     }
 
     /// Adds the entries to which the candidates lead.
-    fn spread(&self, found: &mut Vec<(usize, LoreSource)>) {
-        let mut seen: HashSet<usize> = found.iter().map(|(at, _)| *at).collect();
-        let (mut from, most) = (0, found.len() + MAX_SPREAD);
+    fn spread(&self, candidates: &mut Vec<(usize, LoreSource)>) {
+        let mut candidate_indexes: HashSet<usize> = candidates.iter().map(|(index, _)| *index).collect();
+        let mut from = 0;
+        let max_candidates = candidates.len() + MAX_SPREAD;
         for _ in 0..SPREAD_STEPS {
-            let until = found.len();
+            let until = candidates.len();
             for step in from..until {
-                let (at, source) = found[step];
+                let (index, source) = candidates[step];
                 // What is only near in meaning, or in every prompt, leads away from the talk.
                 let is_asked_for = !matches!(source, LoreSource::Meaning | LoreSource::Always);
                 // An entry that is kept back leads nowhere: what it leads to would tell of it.
-                if !is_asked_for || self.secrecy(at) != Secrecy::Open || self.is_decayed(at) {
+                if !is_asked_for || self.secrecy(index) != Secrecy::Open || self.is_decayed(index) {
                     continue;
                 }
-                for &next in &self.lore.leads_to[at] {
-                    if found.len() < most && self.secrecy(next) == Secrecy::Open && seen.insert(next) {
-                        found.push((next, LoreSource::Related));
+                for &next in &self.lore.leads_to[index] {
+                    if candidates.len() < max_candidates
+                        && self.secrecy(next) == Secrecy::Open
+                        && candidate_indexes.insert(next)
+                    {
+                        candidates.push((next, LoreSource::Related));
                     }
                 }
             }
@@ -342,15 +354,15 @@ impl<'a> LoreSearch<'a> {
         }
     }
 
-    fn secrecy(&self, at: usize) -> Secrecy {
-        let decide = || self.entry(at).text.secrecy(&self.input.npc, &self.context);
-        *self.secrecies.borrow_mut().entry(at).or_insert_with(decide)
+    fn secrecy(&self, index: usize) -> Secrecy {
+        let decide = || self.entry(index).text.secrecy(&self.input.npc, &self.context);
+        *self.secrecies.borrow_mut().entry(index).or_insert_with(decide)
     }
 
-    fn is_decayed(&self, at: usize) -> bool {
-        let layer = self.entry(at).text.layer_now(&self.context);
+    fn is_decayed(&self, index: usize) -> bool {
+        let layer = self.entry(index).text.layer_now(&self.context);
         let now = self.input.number;
-        match self.mentions.get(&at) {
+        match self.mentions.get(&index) {
             Some(mentions) => mentions.by_name.is_decayed(layer, now),
             None => Mentions::default().is_decayed(layer, now),
         }
@@ -358,14 +370,14 @@ impl<'a> LoreSearch<'a> {
 
     /// Returns the fate of a candidate, before its group and the budget are known. Decay is only for entries that
     /// neither the author nor a line asks for.
-    fn fate(&self, at: usize, source: LoreSource) -> LoreFate {
-        let text = &self.entry(at).text;
+    fn fate(&self, index: usize, source: LoreSource) -> LoreFate {
+        let text = &self.entry(index).text;
         let rests = self
             .mentions
-            .get(&at)
+            .get(&index)
             .is_some_and(|mentions| is_in_cooldown(&mentions.by_any, text.sticky, text.cooldown, self.input.number));
         let decays = matches!(source, LoreSource::Place | LoreSource::Meaning | LoreSource::Related);
-        if decays && self.is_decayed(at) && !self.with_words.contains(&at) {
+        if decays && self.is_decayed(index) && !self.with_words.contains(&index) {
             LoreFate::Decayed
         } else if rests {
             LoreFate::Resting
@@ -375,17 +387,17 @@ impl<'a> LoreSearch<'a> {
     }
 
     fn rank(&self, candidates: Vec<(usize, LoreSource)>) -> Vec<LoreHit> {
-        let scored = candidates.into_iter().map(|(at, source)| {
-            let entry = self.entry(at);
+        let scored = candidates.into_iter().map(|(index, source)| {
+            let entry = self.entry(index);
             let similarity = match source {
                 LoreSource::Name => 1.0,
-                _ => self.similarity(at),
+                _ => self.similarity(index),
             };
             let layer = entry.text.layer_now(&self.context);
             let score = LoreScore::new(similarity, self.ties(entry), layer);
-            let mut hit = LoreHit::new(at, entry, self.secrecy(at), score, source);
+            let mut hit = LoreHit::new(index, entry, self.secrecy(index), score, source);
             hit.trace.layer = layer;
-            hit.trace.fate = self.fate(at, source);
+            hit.trace.fate = self.fate(index, source);
             hit
         });
         let mut hits: Vec<LoreHit> = scored.collect();
@@ -399,11 +411,11 @@ impl<'a> LoreSearch<'a> {
             is_first(b)
                 .cmp(&is_first(a))
                 .then_with(|| b.trace.score.total.total_cmp(&a.trace.score.total))
-                .then_with(|| a.at.cmp(&b.at))
+                .then_with(|| a.index.cmp(&b.index))
         });
         let mut groups: HashSet<&str> = HashSet::new();
         for hit in &mut hits {
-            let group = self.entry(hit.at).text.group.as_deref();
+            let group = self.entry(hit.index).text.group.as_deref();
             if hit.trace.fate == LoreFate::Used && group.is_some_and(|group| !groups.insert(group)) {
                 hit.trace.fate = LoreFate::Outranked;
             }
@@ -411,7 +423,7 @@ impl<'a> LoreSearch<'a> {
         hits.truncate(MAX_CONSIDERED);
         for hit in &mut hits {
             if hit.trace.fate == LoreFate::Used && hit.secrecy == Secrecy::Open {
-                hit.now = state_now(self.input, self.state, self.entry(hit.at));
+                hit.now = state_now(self.input, self.state, self.entry(hit.index));
             }
         }
         hits
@@ -450,13 +462,13 @@ fn find_mentions(
     people: &KnownPeople<'_>,
     lore: &LoadedLore,
 ) -> HashMap<usize, EntryMentions> {
-    let mut all: HashMap<usize, EntryMentions> = HashMap::new();
+    let mut mentions_by_entry: HashMap<usize, EntryMentions> = HashMap::new();
     let line = input.heard_text();
     let points_back = input.player.is_some() && keywords::refers_back(&line);
     for turn in input.history.iter() {
         for text in [&turn.player_text, &turn.reply_text] {
-            find_names(lore, people, text, |at, is_keyword| {
-                let mentions = all.entry(at).or_default();
+            find_names(lore, people, text, |index, is_keyword| {
+                let mentions = mentions_by_entry.entry(index).or_default();
                 mentions.by_any.add_turn(turn.number);
                 if !is_keyword {
                     mentions.by_name.add_turn(turn.number);
@@ -467,8 +479,8 @@ fn find_mentions(
             });
         }
     }
-    find_names(lore, people, &line, |at, is_keyword| {
-        let mentions = all.entry(at).or_default();
+    find_names(lore, people, &line, |index, is_keyword| {
+        let mentions = mentions_by_entry.entry(index).or_default();
         if is_keyword {
             // A keyword says more than a word that points back.
             if mentions.now != Some(LoreSource::Name) {
@@ -481,10 +493,10 @@ fn find_mentions(
     });
     // Whoever names a character, or speaks of dying, asks for what is told of the character or of the dead, but touches
     // none of their secrets.
-    for at in entries_about_meant(&lore.characters, state, people, &line) {
-        let mentions = all.entry(at).or_default();
+    for index in entries_about_meant(&lore.characters, state, people, &line) {
+        let mentions = mentions_by_entry.entry(index).or_default();
         mentions.by_any.add_turn(input.number);
         mentions.now.get_or_insert(LoreSource::Character);
     }
-    all
+    mentions_by_entry
 }

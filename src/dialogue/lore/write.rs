@@ -66,12 +66,12 @@ pub async fn embed_lore(
     let mut vectors = Vec::with_capacity(entries.len());
     for batch in entries.chunks(EMBED_BATCH) {
         let texts: Vec<String> = batch.iter().map(|entry| entry.text.embedded_text()).collect();
-        let some = services.embed_passages(scope, &texts).await?;
-        if some.len() != texts.len() {
-            let wrong = format!("{} vectors came back for {} texts", some.len(), texts.len());
-            return Err(LlmError::Broken(wrong));
+        let batch_vectors = services.embed_passages(scope, &texts).await?;
+        if batch_vectors.len() != texts.len() {
+            let message = format!("{} vectors came back for {} texts", batch_vectors.len(), texts.len());
+            return Err(LlmError::Broken(message));
         }
-        vectors.extend(some);
+        vectors.extend(batch_vectors);
     }
     let embedded = entries.into_iter().zip(vectors).map(|(entry, vector)| EmbeddedLore {
         entry,

@@ -29,12 +29,12 @@ pub(super) struct ModelBreakers {
     limits: ModelLimits,
     /// The breakers by task slot and place in the chain.
     routes: [Vec<ModelBreaker>; Task::ALL.len()],
-    named: Cache<(&'static str, String), ModelBreaker>,
+    by_model: Cache<(&'static str, String), ModelBreaker>,
 }
 
 impl ModelBreakers {
     pub(super) fn new(table: &RouteTable, limits: &ModelLimits) -> Self {
-        let each = |task| {
+        let breakers_of = |task| {
             table
                 .chain_for(task)
                 .iter()
@@ -42,8 +42,8 @@ impl ModelBreakers {
                 .collect()
         };
         Self {
-            routes: Task::ALL.map(each),
-            named: Cache::new(MAX_NAMED_BREAKERS),
+            routes: Task::ALL.map(breakers_of),
+            by_model: Cache::new(MAX_NAMED_BREAKERS),
             limits: limits.clone(),
         }
     }
@@ -53,7 +53,7 @@ impl ModelBreakers {
     }
     /// Returns the breaker of a model outside all routes.
     pub(super) fn for_model(&self, task: &'static str, model: &str) -> ModelBreaker {
-        self.named
+        self.by_model
             .get_with((task, model.to_owned()), || ModelBreaker::new(&self.limits))
     }
 }
@@ -66,7 +66,7 @@ pub(super) struct ModelBreaker {
 
 /// The state of consecutive timeouts.
 struct TimeoutStreak {
-    most: u32,
+    max_timeouts: u32,
     rest: Duration,
     state: Mutex<TimeoutStreakState>,
 }
@@ -92,7 +92,7 @@ impl ModelBreaker {
         Self {
             share: share.into(),
             row: Arc::new(TimeoutStreak {
-                most: limits.breaker_timeouts.max(1),
+                max_timeouts: limits.breaker_timeouts.max(1),
                 rest: limits.breaker_open,
                 state: Mutex::default(),
             }),
@@ -132,7 +132,7 @@ impl AdmittedCall {
             return;
         }
         state.timeouts = state.timeouts.saturating_add(1);
-        if state.timeouts >= self.row.most {
+        if state.timeouts >= self.row.max_timeouts {
             state.resting_until = Some(now + self.row.rest);
         }
     }
@@ -166,7 +166,8 @@ mod tests {
         let limits = ModelLimits::default();
         let breaker = ModelBreaker::new(&limits);
         let start = Instant::now();
-        let (early, later) = (start + limits.breaker_open, start + 2 * limits.breaker_open);
+        let early = start + limits.breaker_open;
+        let later = start + 2 * limits.breaker_open;
         let call = |now, timed_out| {
             let admitted = breaker.admit_call(now);
             admitted.is_some_and(|call| {

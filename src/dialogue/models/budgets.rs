@@ -61,7 +61,7 @@ const TURN_BUDGETS: [Budgeted; 3] = [Budgeted::TokensPerDay, Budgeted::CostPerDa
 /// One budget of a tenant, with the used amount.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BudgetLine {
-    pub of: Budgeted,
+    pub budget: Budgeted,
     pub used: f64,
     /// `None`: unlimited.
     pub limit: Option<f64>,
@@ -87,25 +87,25 @@ pub struct BudgetReservation {
     budgets: Arc<Budgets>,
     tenant: TenantId,
     /// `None`: no limit, and no count.
-    of: Option<Budgeted>,
+    budget: Option<Budgeted>,
     /// The player whose share the turn counts for.
     player: Option<PlayerId>,
 }
 
 impl BudgetReservation {
     pub fn mark_stored(mut self) {
-        (self.of, self.player) = (None, None);
+        (self.budget, self.player) = (None, None);
     }
 }
 
 impl Drop for BudgetReservation {
     fn drop(&mut self) {
-        if let Some(of) = self.of {
+        if let Some(budget) = self.budget {
             self.budgets.update_accounts(&self.tenant, |accounts| {
                 if let Some(count) = accounts
-                    .of
+                    .by_tenant
                     .get_mut(&self.tenant)
-                    .and_then(|account| account.stored_count_mut(of))
+                    .and_then(|account| account.stored_count_mut(budget))
                 {
                     *count = count.saturating_sub(1);
                 }
@@ -128,7 +128,7 @@ impl Budgets {
             clock,
             accounts: Mutex::new(BudgetAccounts {
                 day,
-                of: HashMap::new(),
+                by_tenant: HashMap::new(),
             }),
             reading: tokio::sync::Mutex::default(),
             warnings: Mutex::default(),
@@ -143,9 +143,9 @@ impl Budgets {
 
     /// Gives warnings back that could not be stored.
     pub fn return_warnings(&self, warnings: Vec<(TenantId, BudgetWarning)>) {
-        let mut all = self.warnings.lock();
-        let room = MAX_WARNINGS.saturating_sub(all.len());
-        all.extend(warnings.into_iter().take(room));
+        let mut pending = self.warnings.lock();
+        let room = MAX_WARNINGS.saturating_sub(pending.len());
+        pending.extend(warnings.into_iter().take(room));
     }
 
     /// Records the usage of one call of `tenant`, for the share of `player` too.
@@ -248,8 +248,13 @@ impl Budgets {
     }
 
     #[cfg(test)]
-    fn set_own(&self, tenant: &TenantId, own: Option<TenantBudget>) {
-        self.accounts.lock().of.entry(tenant.clone()).or_default().own = own;
+    fn set_own(&self, tenant: &TenantId, own_budget: Option<TenantBudget>) {
+        self.accounts
+            .lock()
+            .by_tenant
+            .entry(tenant.clone())
+            .or_default()
+            .own_budget = own_budget;
     }
 
     /// Reads the budgets of tenants, and today's usage of all nodes, from the ledger.
@@ -257,22 +262,22 @@ impl Budgets {
     /// # Errors
     /// If the ledger does not answer.
     pub async fn refresh_from_ledger(&self, ledger: &Ledger) -> StoreResult<()> {
-        let _one = self.reading.lock().await;
-        let own: HashMap<_, _> = ledger.tenants.list_tenant_budgets().await?.into_iter().collect();
+        let _reading = self.reading.lock().await;
+        let own_budgets: HashMap<_, _> = ledger.tenants.list_tenant_budgets().await?.into_iter().collect();
         {
             let mut accounts = self.accounts.lock();
-            for (tenant, account) in &mut accounts.of {
-                let now = own.get(tenant).copied();
-                if account.own != now {
+            for (tenant, account) in &mut accounts.by_tenant {
+                let new_budget = own_budgets.get(tenant).copied();
+                if account.own_budget != new_budget {
                     // With a new limit, the stored rows may have to be counted further.
-                    (account.own, account.stored) = (now, None);
+                    (account.own_budget, account.stored) = (new_budget, None);
                 }
             }
-            for (tenant, own) in &own {
-                accounts.of.entry(tenant.clone()).or_default().own = Some(*own);
+            for (tenant, own_budget) in &own_budgets {
+                accounts.by_tenant.entry(tenant.clone()).or_default().own_budget = Some(*own_budget);
             }
         }
-        if self.has_daily_limits(own.values()) {
+        if self.has_daily_limits(own_budgets.values()) {
             let today = self.clock.now().date_naive();
             let rows = ledger.usage.list_usage_of_day(today).await?;
             self.merge_daily_usage(today, rows);
@@ -314,15 +319,15 @@ impl Budgets {
             .accounts_on_day(today)
             .entry(scope.tenant().clone())
             .or_default();
-        let line = |of| {
-            let used = match of {
+        let line = |budget| {
+            let used = match budget {
                 Budgeted::Worlds => as_f64(authored.worlds),
                 Budgeted::AuthoredBytes => as_f64(authored.bytes),
                 other => account.used_amount(other),
             };
-            let limit = self.settings.limit_for(account.own.as_ref(), of);
+            let limit = self.settings.limit_for(account.own_budget.as_ref(), budget);
             BudgetLine {
-                of,
+                budget,
                 used,
                 limit,
                 warned: limit.is_some_and(|limit| used >= limit * self.settings.warn_at),
@@ -341,27 +346,30 @@ impl Budgets {
     /// Returns how far what people write of a tenant may grow. The ledger checks it.
     #[must_use]
     pub fn authored_limits(&self, tenant: &TenantId) -> AuthoredLimits {
-        let limit = |of| self.limit_for(tenant, of).map(whole_limit);
+        let limit = |budget| self.limit_for(tenant, budget).map(whole_limit);
         AuthoredLimits {
             worlds: limit(Budgeted::Worlds),
             bytes: limit(Budgeted::AuthoredBytes),
         }
     }
 
-    fn limit_for(&self, tenant: &TenantId, of: Budgeted) -> Option<f64> {
+    fn limit_for(&self, tenant: &TenantId, budget: Budgeted) -> Option<f64> {
         let accounts = self.accounts.lock();
-        let own = accounts.of.get(tenant).and_then(|account| account.own.as_ref());
-        self.settings.limit_for(own, of)
+        let own_budget = accounts
+            .by_tenant
+            .get(tenant)
+            .and_then(|account| account.own_budget.as_ref());
+        self.settings.limit_for(own_budget, budget)
     }
 
     /// Returns the first of these budgets with at least this share used.
-    fn first_exhausted(&self, tenant: &TenantId, all: &[Budgeted], share: f64) -> Option<Budgeted> {
+    fn first_exhausted(&self, tenant: &TenantId, budgets: &[Budgeted], share: f64) -> Option<Budgeted> {
         let today = self.clock.now().date_naive();
         let mut accounts = self.accounts.lock();
         let account = accounts.accounts_on_day(today).get_mut(tenant)?;
-        let spent = all.iter().copied().find(|of| {
-            let limit = self.settings.limit_for(account.own.as_ref(), *of);
-            limit.is_some_and(|limit| account.used_amount(*of) >= limit * share)
+        let spent = budgets.iter().copied().find(|budget| {
+            let limit = self.settings.limit_for(account.own_budget.as_ref(), *budget);
+            limit.is_some_and(|limit| account.used_amount(*budget) >= limit * share)
         })?;
         if let Some(counted) = &mut account.stored {
             counted.touched = true;
@@ -371,25 +379,25 @@ impl Budgets {
 
     /// # Errors
     /// [`OverBudget`], which the metrics count.
-    fn check_budgets(&self, tenant: &TenantId, all: &[Budgeted]) -> Result<(), OverBudget> {
-        match self.first_exhausted(tenant, all, 1.0) {
-            Some(of) => Err(self.over_budget_error(of)),
+    fn check_budgets(&self, tenant: &TenantId, budgets: &[Budgeted]) -> Result<(), OverBudget> {
+        match self.first_exhausted(tenant, budgets, 1.0) {
+            Some(budget) => Err(self.over_budget_error(budget)),
             None => Ok(()),
         }
     }
 
-    fn over_budget_error(&self, of: Budgeted) -> OverBudget {
-        self.meters.record_over_budget(of);
+    fn over_budget_error(&self, budget: Budgeted) -> OverBudget {
+        self.meters.record_over_budget(budget);
         OverBudget {
             owner: "tenant",
-            budget: of,
-            retry_after: self.retry_after(of),
+            budget,
+            retry_after: self.retry_after(budget),
         }
     }
 
     /// Returns the time until a budget may have room again.
-    fn retry_after(&self, of: Budgeted) -> Duration {
-        if of.is_daily() {
+    fn retry_after(&self, budget: Budgeted) -> Duration {
+        if budget.is_daily() {
             (self.next_day_start() - self.clock.now()).to_std().unwrap_or_default()
         } else {
             STORED_RETRY_AFTER
@@ -400,25 +408,28 @@ impl Budgets {
         self: &Arc<Self>,
         ledger: &Ledger,
         scope: &TenantScope,
-        of: Budgeted,
+        budget: Budgeted,
     ) -> Result<BudgetReservation, OverBudget> {
         let tenant = scope.tenant();
         let mut place = BudgetReservation {
             budgets: Arc::clone(self),
             tenant: tenant.clone(),
-            of: None,
+            budget: None,
             player: None,
         };
-        if self.limit_for(tenant, of).is_none() {
+        if self.limit_for(tenant, budget).is_none() {
             return Ok(place);
         }
         let is_unknown = || {
             let accounts = self.accounts.lock();
-            accounts.of.get(tenant).is_none_or(|account| account.stored.is_none())
+            accounts
+                .by_tenant
+                .get(tenant)
+                .is_none_or(|account| account.stored.is_none())
         };
         if is_unknown() {
             // Counted once: a second count would miss the reservations made since the first.
-            let _one = self.reading.lock().await;
+            let _reading = self.reading.lock().await;
             if is_unknown()
                 && let Err(error) = self.count_stored(ledger, scope).await
             {
@@ -426,41 +437,41 @@ impl Budgets {
             }
         }
         self.update_accounts(tenant, |accounts| {
-            let Some(account) = accounts.of.get_mut(tenant) else {
+            let Some(account) = accounts.by_tenant.get_mut(tenant) else {
                 return Ok(());
             };
-            let limit = self.settings.limit_for(account.own.as_ref(), of);
-            let is_over = limit.is_some_and(|limit| account.used_amount(of) >= limit);
-            match account.stored_count_mut(of) {
+            let limit = self.settings.limit_for(account.own_budget.as_ref(), budget);
+            let is_over = limit.is_some_and(|limit| account.used_amount(budget) >= limit);
+            match account.stored_count_mut(budget) {
                 Some(_) if is_over => Err(()),
                 Some(count) => {
                     *count += 1;
-                    place.of = Some(of);
+                    place.budget = Some(budget);
                     Ok(())
                 }
                 None => Ok(()),
             }
         })
-        .map_err(|()| self.over_budget_error(of))?;
+        .map_err(|()| self.over_budget_error(budget))?;
         Ok(place)
     }
 
     /// Counts the stored rows of a tenant, up to its limits.
     async fn count_stored(&self, ledger: &Ledger, scope: &TenantScope) -> StoreResult<()> {
-        let own = self
+        let own_budget = self
             .accounts
             .lock()
-            .of
+            .by_tenant
             .get(scope.tenant())
-            .and_then(|account| account.own);
-        let most = |of| self.settings.limit_for(own.as_ref(), of);
+            .and_then(|account| account.own_budget);
+        let limit_of = |budget| self.settings.limit_for(own_budget.as_ref(), budget);
         // Both limits are whole numbers far below 2^63.
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
             reason = "whole and positive"
         )]
-        let up_to = |of| most(of).map_or(0, |limit| limit as u64);
+        let up_to = |budget| limit_of(budget).map_or(0, |limit| limit as u64);
         let at_most = StoredAmounts {
             dialogues: up_to(Budgeted::Dialogues),
             turns: up_to(Budgeted::Turns),
@@ -471,11 +482,11 @@ impl Budgets {
         let stored = ledger.usage.count_stored(scope, at_most).await?;
         let counted = StoredCount {
             stored,
-            at: self.clock.monotonic_now(),
+            counted_at: self.clock.monotonic_now(),
             touched: false,
         };
         self.update_accounts(scope.tenant(), |accounts| {
-            accounts.of.entry(scope.tenant().clone()).or_default().stored = Some(counted);
+            accounts.by_tenant.entry(scope.tenant().clone()).or_default().stored = Some(counted);
         });
         Ok(())
     }
@@ -483,7 +494,7 @@ impl Budgets {
     fn tenants_to_recount(&self) -> Vec<TenantScope> {
         let now = self.clock.monotonic_now();
         let accounts = self.accounts.lock();
-        let due = accounts.of.iter().filter(|(_, account)| {
+        let due = accounts.by_tenant.iter().filter(|(_, account)| {
             let counted = account.stored.filter(|counted| counted.touched);
             counted.is_some_and(|counted| counted.is_old(now))
         });
@@ -494,18 +505,18 @@ impl Budgets {
     fn needs_recount(&self, tenant: &TenantId) -> bool {
         let now = self.clock.monotonic_now();
         let accounts = self.accounts.lock();
-        let counted = accounts.of.get(tenant).and_then(|account| account.stored);
+        let counted = accounts.by_tenant.get(tenant).and_then(|account| account.stored);
         counted.is_none_or(|counted| counted.is_old(now))
     }
 
     /// True if any tenant has a daily limit.
-    fn has_daily_limits<'a>(&self, own: impl Iterator<Item = &'a TenantBudget>) -> bool {
-        let limits = |own| {
+    fn has_daily_limits<'a>(&self, own_budgets: impl Iterator<Item = &'a TenantBudget>) -> bool {
+        let has_limit = |own_budget| {
             DAILY_BUDGETS
                 .iter()
-                .any(|of| self.settings.limit_for(own, *of).is_some())
+                .any(|budget| self.settings.limit_for(own_budget, *budget).is_some())
         };
-        limits(None) || own.map(Some).any(limits)
+        has_limit(None) || own_budgets.map(Some).any(has_limit)
     }
 
     /// Merges today's usage from the ledger. Amounts never decrease, because recent calls of this node may be missing
@@ -531,7 +542,9 @@ impl Budgets {
 
     /// Returns the tokens and the cost of a row.
     fn amounts_of(&self, row: &DailyModelUsage) -> (f64, f64) {
-        let (prompt, cached, completion) = (row.prompt_tokens, row.cached_tokens, row.completion_tokens);
+        let prompt = row.prompt_tokens;
+        let cached = row.cached_tokens;
+        let completion = row.completion_tokens;
         let cost = self.meters.cost_of(&row.model, prompt, cached, completion);
         (as_f64(prompt) + as_f64(completion), cost.unwrap_or_default())
     }
@@ -539,12 +552,12 @@ impl Budgets {
     /// Changes a tenant's accounts, and logs budgets that thereby come near their limit.
     fn update_accounts<T>(&self, tenant: &TenantId, change: impl FnOnce(&mut BudgetAccounts) -> T) -> T {
         let mut accounts = self.accounts.lock();
-        let near = |accounts: &BudgetAccounts| {
-            let account = accounts.of.get(tenant);
-            let own = account.and_then(|account| account.own.as_ref());
-            Budgeted::ALL.map(|of| {
-                let used = account.map_or(0.0, |account| account.used_amount(of));
-                let limit = self.settings.limit_for(own, of);
+        let levels = |accounts: &BudgetAccounts| {
+            let account = accounts.by_tenant.get(tenant);
+            let own_budget = account.and_then(|account| account.own_budget.as_ref());
+            Budgeted::ALL.map(|budget| {
+                let used = account.map_or(0.0, |account| account.used_amount(budget));
+                let limit = self.settings.limit_for(own_budget, budget);
                 let level = match limit {
                     Some(limit) if used >= limit => 2,
                     Some(limit) if used >= limit * self.settings.warn_at => 1,
@@ -553,15 +566,16 @@ impl Budgets {
                 (level, used, limit.unwrap_or_default())
             })
         };
-        let before = near(&accounts);
+        let levels_before = levels(&accounts);
         let changed = change(&mut accounts);
-        let after = near(&accounts);
+        let levels_after = levels(&accounts);
         drop(accounts);
-        for (((before, ..), (after, used, limit)), of) in before.into_iter().zip(after).zip(Budgeted::ALL) {
-            let budget = of.as_str();
+        let changes = levels_before.into_iter().zip(levels_after).zip(Budgeted::ALL);
+        for (((before, ..), (after, used, limit)), budget) in changes {
+            let name = budget.as_str();
             if after > before {
                 let warning = BudgetWarning {
-                    budget: of,
+                    budget,
                     spent: after == 2,
                     used,
                     limit,
@@ -570,8 +584,8 @@ impl Budgets {
                 self.return_warnings(vec![(tenant.clone(), warning)]);
             }
             match after {
-                2 if before < 2 => tracing::warn!(%tenant, budget, "a tenant has used up a budget"),
-                1 if before < 1 => tracing::warn!(%tenant, budget, "a tenant has used most of a budget"),
+                2 if before < 2 => tracing::warn!(%tenant, budget = name, "a tenant has used up a budget"),
+                1 if before < 1 => tracing::warn!(%tenant, budget = name, "a tenant has used most of a budget"),
                 _ => {}
             }
         }

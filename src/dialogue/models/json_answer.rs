@@ -14,22 +14,22 @@ use colloquy_ports::redaction;
 /// Text for a trace: there is no object, or the reason why the first object does not fit.
 pub fn parse_json_answer<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     let mut first_error = None;
-    let mut at = 0;
-    while let Some(open) = text[at..].find('{').map(|offset| at + offset) {
+    let mut start = 0;
+    while let Some(open) = text[start..].find('{').map(|offset| start + offset) {
         let mut objects = serde_json::Deserializer::from_str(&text[open..]).into_iter::<Value>();
-        let (fits, consumed) = match objects.next() {
+        let (parsed, consumed) = match objects.next() {
             Some(Ok(object)) => (T::deserialize(object), objects.byte_offset()),
             Some(Err(error)) => (Err(error), 1),
             None => (Err(serde_json::Error::custom("no object")), 1),
         };
-        match fits {
+        match parsed {
             Ok(answer) => return Ok(answer),
             Err(error) => {
                 first_error.get_or_insert(error);
             }
         }
         // A complete object that does not fit is skipped whole, because its parts are not the answer.
-        at = open + consumed;
+        start = open + consumed;
     }
     Err(first_error.map_or_else(
         || "the answer holds no JSON object".to_owned(),
@@ -46,8 +46,8 @@ pub fn parse_json_answer<T: DeserializeOwned>(text: &str) -> Result<T, String> {
 /// Stops at the first incomplete item. Empty without an array under `key`.
 pub fn salvage_list(text: &str, key: &str) -> Vec<Value> {
     let name = format!("\"{key}\"");
-    let array = text.match_indices(&name).find_map(|(at, _)| {
-        let rest = text[at + name.len()..].trim_start().strip_prefix(':')?;
+    let array = text.match_indices(&name).find_map(|(offset, _)| {
+        let rest = text[offset + name.len()..].trim_start().strip_prefix(':')?;
         rest.trim_start().strip_prefix('[')
     });
     let mut items = Vec::new();
@@ -70,32 +70,32 @@ pub fn salvage_list(text: &str, key: &str) -> Vec<Value> {
 /// `None` without such a text, or without a complete sentence.
 pub fn salvage_sentences(text: &str, key: &str) -> Option<String> {
     let name = format!("\"{key}\"");
-    let begun = text.match_indices(&name).find_map(|(at, _)| {
-        let rest = text[at + name.len()..].trim_start().strip_prefix(':')?;
+    let beginning = text.match_indices(&name).find_map(|(offset, _)| {
+        let rest = text[offset + name.len()..].trim_start().strip_prefix(':')?;
         rest.trim_start().strip_prefix('"')
     })?;
     let mut escaped = false;
-    let end = begun.find(|c: char| {
+    let end = beginning.find(|c: char| {
         let ends = c == '"' && !escaped;
         escaped = c == '\\' && !escaped;
         ends
     });
-    let whole = end.is_some();
-    let mut raw = begun[..end.unwrap_or(begun.len())].to_owned();
+    let is_closed = end.is_some();
+    let mut raw = beginning[..end.unwrap_or(beginning.len())].to_owned();
     // A truncated escape at the end is removed character by character.
-    let read = loop {
+    let decoded = loop {
         match serde_json::from_str::<String>(&format!("\"{raw}\"")) {
-            Ok(read) => break read,
-            Err(_) if raw.len() > 6 && !whole => drop(raw.pop()),
+            Ok(decoded) => break decoded,
+            Err(_) if raw.len() > 6 && !is_closed => drop(raw.pop()),
             Err(_) => return None,
         }
     };
-    if whole {
-        return Some(read);
+    if is_closed {
+        return Some(decoded);
     }
-    let last = read.rfind(['.', '!', '?', '\u{3002}', '\u{2026}'])?;
-    let end = read[last..].chars().next().map_or(0, char::len_utf8);
-    Some(read[..last + end].trim().to_owned())
+    let last = decoded.rfind(['.', '!', '?', '\u{3002}', '\u{2026}'])?;
+    let end = decoded[last..].chars().next().map_or(0, char::len_utf8);
+    Some(decoded[..last + end].trim().to_owned())
 }
 
 #[cfg(test)]

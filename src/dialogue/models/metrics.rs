@@ -87,8 +87,8 @@ impl ModelPrice {
     /// Returns the cost of these tokens. Cached tokens are also prompt tokens.
     #[expect(clippy::cast_precision_loss, reason = "money is shown with a few digits")]
     fn cost_of(&self, prompt: u64, cached: u64, completion: u64) -> f64 {
-        let fresh = prompt.saturating_sub(cached);
-        let sum = fresh as f64 * self.prompt + cached as f64 * self.cached + completion as f64 * self.completion;
+        let uncached = prompt.saturating_sub(cached);
+        let sum = uncached as f64 * self.prompt + cached as f64 * self.cached + completion as f64 * self.completion;
         sum / 1e6
     }
 }
@@ -168,8 +168,8 @@ impl ModelMetrics {
             )?,
             models: HashSet::new(),
             tenants: TenantLabels {
-                most: tenant_labels,
-                named: RwLock::default(),
+                max_labels: tenant_labels,
+                labels: RwLock::default(),
                 label_of: TenantId::to_string,
             },
             prices: prices
@@ -255,7 +255,8 @@ impl ModelMetrics {
     }
     /// Returns the cost of a call; `None` if its model has no price.
     pub(super) fn usage_cost(&self, model: &str, usage: Usage) -> Option<f64> {
-        let (prompt, cached) = (usage.prompt_tokens.into(), usage.cached_tokens.into());
+        let prompt = usage.prompt_tokens.into();
+        let cached = usage.cached_tokens.into();
         self.cost_of(model, prompt, cached, usage.completion_tokens.into())
     }
     /// Returns the cost of these tokens by `llm.prices`; `None` if the model has no price.
@@ -272,8 +273,8 @@ impl ModelMetrics {
             .inc();
     }
     /// Counts a refusal.
-    pub(super) fn record_over_budget(&self, of: Budgeted) {
-        self.over_budget.with_label_values(&[of.as_str()]).inc();
+    pub(super) fn record_over_budget(&self, budget: Budgeted) {
+        self.over_budget.with_label_values(&[budget.as_str()]).inc();
     }
 
     fn label_of<'a>(&self, model: &'a str) -> &'a str {
@@ -295,9 +296,9 @@ fn budget_refusals() -> prometheus::Result<IntCounterVec> {
         &["budget"],
     )?;
     // The ledger refuses what exceeds the other budgets, and counts nothing.
-    let counted = Budgeted::ALL.into_iter().filter(|of| !of.is_authored());
-    for of in counted {
-        refusals.with_label_values(&[of.as_str()]);
+    let counted = Budgeted::ALL.into_iter().filter(|budget| !budget.is_authored());
+    for budget in counted {
+        refusals.with_label_values(&[budget.as_str()]);
     }
     Ok(refusals)
 }
@@ -316,20 +317,20 @@ fn outcome_label(error: Option<&LlmError>) -> &'static str {
 
 /// The tenants with a label: the first tenants seen, so that a counter never changes its owner.
 struct TenantLabels {
-    most: usize,
+    max_labels: usize,
     /// The labels by tenant.
-    named: RwLock<HashMap<TenantId, String>>,
+    labels: RwLock<HashMap<TenantId, String>>,
     label_of: fn(&TenantId) -> String,
 }
 
 impl TenantLabels {
     fn with_label(&self, tenant: &TenantId, count: impl FnOnce(&str)) {
-        if let Some(label) = self.named.read().get(tenant) {
+        if let Some(label) = self.labels.read().get(tenant) {
             return count(label);
         }
-        let mut named = self.named.write();
-        if named.len() < self.most || named.contains_key(tenant) {
-            count(named.entry(tenant.clone()).or_insert_with(|| (self.label_of)(tenant)));
+        let mut labels = self.labels.write();
+        if labels.len() < self.max_labels || labels.contains_key(tenant) {
+            count(labels.entry(tenant.clone()).or_insert_with(|| (self.label_of)(tenant)));
         } else {
             count(OTHER_LABEL);
         }

@@ -70,7 +70,7 @@ pub(super) struct RouteAttempts<'a> {
     /// Counts the attempts that reach the model.
     pub attempts: &'a AtomicU32,
     /// Called after each attempt, and after a refusal by the breaker.
-    pub ended: &'a (dyn Fn(AttemptOutcome<'_>) + Sync),
+    pub on_end: &'a (dyn Fn(AttemptOutcome<'_>) + Sync),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -92,14 +92,14 @@ impl RouteAttempts<'_> {
         let deadline = Instant::now() + self.time;
         let guarded = || async {
             let Some(admitted) = self.breaker.admit_call(Instant::now().into_std()) else {
-                (self.ended)(AttemptOutcome::Refused);
+                (self.on_end)(AttemptOutcome::Refused);
                 return Err(Trial::Rejected);
             };
             let attempt = attempt();
             let outcome = self.breaker.share.call_with(breaker::counts_as_failure, async move {
                 self.attempts.fetch_add(1, Ordering::Relaxed);
                 let answer = timeout_at(deadline, attempt).await.unwrap_or(Err(LlmError::Timeout));
-                (self.ended)(
+                (self.on_end)(
                     answer
                         .as_ref()
                         .map_or_else(AttemptOutcome::Failed, |_| AttemptOutcome::Answered),
@@ -108,7 +108,7 @@ impl RouteAttempts<'_> {
             });
             let outcome = outcome.await;
             if matches!(outcome, Err(Trial::Rejected)) {
-                (self.ended)(AttemptOutcome::Refused);
+                (self.on_end)(AttemptOutcome::Refused);
             } else {
                 let timed_out = matches!(outcome, Err(Trial::Inner(LlmError::Timeout)));
                 admitted.record_outcome(timed_out, Instant::now().into_std());

@@ -76,9 +76,11 @@ impl Route {
         }
     }
 
-    /// Returns the route's model, or `wanted` if an NPC names a model.
-    pub(super) fn model_name<'a>(&'a self, wanted: Option<&'a str>) -> &'a str {
-        wanted.or(self.model.as_deref()).unwrap_or_else(|| self.llm.model())
+    /// Returns the route's model, or `requested_model` if an NPC names a model.
+    pub(super) fn model_name<'a>(&'a self, requested_model: Option<&'a str>) -> &'a str {
+        requested_model
+            .or(self.model.as_deref())
+            .unwrap_or_else(|| self.llm.model())
     }
     /// Builds the request from `messages`, without the model.
     pub(super) fn build_request(
@@ -99,8 +101,8 @@ impl Route {
         }
     }
     /// Sets the model, limits and temperature of this route in `request`.
-    pub(super) fn fill_request(&self, request: &mut LlmRequest, wanted: Option<&str>) {
-        request.model = wanted.map(str::to_owned).or_else(|| self.model.clone());
+    pub(super) fn fill_request(&self, request: &mut LlmRequest, requested_model: Option<&str>) {
+        request.model = requested_model.map(str::to_owned).or_else(|| self.model.clone());
         let client = request.client.as_ref();
         let wanted_cap = client
             .and_then(|client| client.max_output_tokens)

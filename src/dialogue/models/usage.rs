@@ -216,7 +216,8 @@ impl MeteredStream {
     pub(super) fn new(
         book: Arc<UsageBook>,
         payer: UsagePayer<'_>,
-        (first, rest): (Chunk, BoxStream<'static, Result<Chunk, LlmError>>),
+        first: Chunk,
+        rest: BoxStream<'static, Result<Chunk, LlmError>>,
         permits: HeldPermits,
     ) -> Self {
         Self {

@@ -31,7 +31,7 @@ pub fn find_addressed<'a>(members: impl Iterator<Item = &'a SceneMember>, line: 
     };
     let first_of = |place: &dyn Fn(&SceneMember) -> Option<usize>| {
         let placed = members.iter().filter_map(|member| Some((place(member)?, *member)));
-        placed.min_by_key(|(at, _)| *at).map(|(_, member)| member)
+        placed.min_by_key(|(position, _)| *position).map(|(_, member)| member)
     };
     first_of(&place_of_name).or_else(|| first_of(&place_of_short_name))
 }
@@ -44,12 +44,14 @@ fn position_of(name: &str, line: &str) -> Option<usize> {
 /// Returns the positions of `name` as a separate word, in order. Korean endings may follow a name directly.
 pub(super) fn positions_of(name: &str, line: &str) -> impl Iterator<Item = usize> {
     let latin = name.ends_with(|c: char| c.is_ascii_alphanumeric());
-    let is_separate = move |at: &usize| {
-        let before = line[..*at].chars().next_back();
-        let after = line[*at + name.len()..].chars().next();
+    let is_separate = move |position: &usize| {
+        let previous = line[..*position].chars().next_back();
+        let next = line[*position + name.len()..].chars().next();
         !name.is_empty()
-            && before.is_none_or(|c| !c.is_alphanumeric())
-            && after.is_none_or(|c| !(c.is_alphanumeric() && (c.is_ascii() || !latin && !is_hangul(c))))
+            && previous.is_none_or(|c| !c.is_alphanumeric())
+            && next.is_none_or(|c| !(c.is_alphanumeric() && (c.is_ascii() || !latin && !is_hangul(c))))
     };
-    line.match_indices(name).map(|(at, _)| at).filter(is_separate)
+    line.match_indices(name)
+        .map(|(position, _)| position)
+        .filter(is_separate)
 }

@@ -82,8 +82,8 @@ fn roles_in(description: &str) -> impl Iterator<Item = &str> {
 
 /// Returns the nicknames as lines address somebody with them. Whose relative somebody is addresses nobody.
 fn forms_of_address<'n>(names: impl Iterator<Item = &'n str>) -> BTreeSet<String> {
-    let own = names.filter(|name| !party::is_player(name) && party::owner_part(name).is_empty());
-    let addressing = own.map(form_of_address);
+    let personal_names = names.filter(|name| !party::is_player(name) && party::owner_part(name).is_empty());
+    let addressing = personal_names.map(form_of_address);
     addressing
         .filter(|name| name.chars().count() >= MIN_NICKNAME_CHARS)
         .collect()
@@ -114,35 +114,35 @@ fn find_nicknamed<'a>(npcs: &'a [NicknamedNpc], line: &str) -> Option<&'a NpcId>
 
 /// Returns the first position at which a nickname addresses the NPC with the name `npc_name`.
 fn place_of_address(nickname: &str, npc_name: &str, line: &str) -> Option<usize> {
-    positions_of(nickname, line).find(|at| {
-        let after = &line[at + nickname.len()..];
-        !begins_with_possessive_ending(after) && !begins_with_other_name(after, npc_name)
+    positions_of(nickname, line).find(|position| {
+        let rest = &line[position + nickname.len()..];
+        !begins_with_possessive_ending(rest) && !begins_with_other_name(rest, npc_name)
     })
 }
 
 /// Returns the first position at which a role is a call: at the end of the line, or before a mark. "Smith" may be a name.
 fn place_of_call(role: &str, line: &str) -> Option<usize> {
-    let is_call = |at: &usize| {
-        line[at + role.len()..]
+    let is_call = |position: &usize| {
+        line[position + role.len()..]
             .chars()
             .next()
-            .is_none_or(|after| ",.!?".contains(after))
+            .is_none_or(|next_char| ",.!?".contains(next_char))
     };
     positions_of(role, line).find(is_call)
 }
 
 /// True for the text after the nickname in "Captain's boat" and 선장님의 배.
-fn begins_with_possessive_ending(after: &str) -> bool {
+fn begins_with_possessive_ending(rest: &str) -> bool {
     const ENDINGS: [&str; 4] = ["'s", "’s", "의 ", "님의 "];
-    ENDINGS.iter().any(|ending| after.starts_with(ending))
+    ENDINGS.iter().any(|ending| rest.starts_with(ending))
 }
 
 /// True for the text after the title in "Captain Holt", unless the NPC with the name `npc_name` is a Holt.
-fn begins_with_other_name(after: &str, npc_name: &str) -> bool {
-    let word = after.strip_prefix(' ').and_then(|rest| words_of(rest).next());
+fn begins_with_other_name(rest: &str, npc_name: &str) -> bool {
+    let word = rest.strip_prefix(' ').and_then(|rest| words_of(rest).next());
     // "Captain I need you"
     let name = word.filter(|word| *word != "I" && word.starts_with(char::is_uppercase));
-    name.is_some_and(|name| words_of(npc_name).all(|own| own != name))
+    name.is_some_and(|name| words_of(npc_name).all(|part| part != name))
 }
 
 fn words_of(text: &str) -> impl Iterator<Item = &str> {

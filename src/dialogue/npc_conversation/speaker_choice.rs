@@ -52,15 +52,16 @@ pub async fn choose_speaker(
     if dialogue.options.next_speaker == NextSpeaker::Rule {
         return next_speaker(&cast, history);
     }
-    let (cast, language) = (cast.as_slice(), world.language);
-    let others: Vec<&SceneMember> = match history.last() {
+    let cast = cast.as_slice();
+    let language = world.language;
+    let other_members: Vec<&SceneMember> = match history.last() {
         Some(last) => cast.iter().filter(|member| member.id != last.npc).collect(),
         None => Vec::new(),
     };
-    if others.len() > 1
-        && let Some(named) = ask_next_speaker(services, scope, dialogue, language, cast, &others, history).await
+    if other_members.len() > 1
+        && let Some(chosen) = ask_next_speaker(services, scope, dialogue, language, cast, &other_members, history).await
     {
-        return Some(named);
+        return Some(chosen);
     }
     next_speaker(cast, history)
 }
@@ -71,26 +72,26 @@ async fn ask_next_speaker(
     dialogue: &Dialogue,
     language: Language,
     cast: &[SceneMember],
-    others: &[&SceneMember],
+    other_members: &[&SceneMember],
     history: &[BufferedTurn],
 ) -> Option<NpcId> {
-    let prompt = match render_prompt(services, dialogue, language, cast, others, history) {
+    let prompt = match render_prompt(services, dialogue, language, cast, other_members, history) {
         Ok(prompt) => prompt,
         Err(error) => {
             tracing::warn!(dialogue = %dialogue.id, %error, "nobody was asked who speaks next");
             return None;
         }
     };
-    let ask = ModelRequest {
+    let request = ModelRequest {
         task: Task::Intent,
         messages: vec![ChatMessage::new(ChatRole::User, prompt)],
-        json_schema: Some(speaker_schema(others)),
+        json_schema: Some(speaker_schema(other_members)),
         model: services.named_model(Task::Intent),
         more_room: false,
         client: None,
     };
-    match services.models.request_completion(scope, ask).await.0 {
-        Ok(answer) => parse_named_speaker(&answer.text, others),
+    match services.models.request_completion(scope, request).await.0 {
+        Ok(answer) => parse_named_speaker(&answer.text, other_members),
         Err(error) => {
             tracing::info!(dialogue = %dialogue.id, %error, "no model said who speaks next");
             None
@@ -103,18 +104,18 @@ fn render_prompt(
     dialogue: &Dialogue,
     language: Language,
     cast: &[SceneMember],
-    others: &[&SceneMember],
+    other_members: &[&SceneMember],
     history: &[BufferedTurn],
 ) -> Result<String, TemplateError> {
     let name_of = |npc: &NpcId| {
         let member = cast.iter().find(|member| member.id == *npc);
         escape_untrusted(member.map_or(npc.as_str(), |member| &member.name))
     };
-    let candidates: Vec<_> = others
+    let candidates: Vec<_> = other_members
         .iter()
         .map(|member| context! { id => member.id.as_str(), name => escape_untrusted(&member.name) })
         .collect();
-    let said: Vec<_> = history[history.len().saturating_sub(MAX_PROMPTED_LINES)..]
+    let lines: Vec<_> = history[history.len().saturating_sub(MAX_PROMPTED_LINES)..]
         .iter()
         .map(|turn| context! { name => name_of(&turn.npc), text => escape_untrusted(&turn.reply_text) })
         .collect();
@@ -124,21 +125,23 @@ fn render_prompt(
         .as_deref()
         .map(escape_untrusted)
         .unwrap_or_default();
-    let values = context! { candidates, said, topic };
+    let values = context! { candidates, said => lines, topic };
     services.prompts.render(language, Template::ConversationNext, values)
 }
 
 /// Returns the NPC that an answer names: by id, as requested, or in free text.
-fn parse_named_speaker(answer: &str, others: &[&SceneMember]) -> Option<NpcId> {
+fn parse_named_speaker(answer: &str, other_members: &[&SceneMember]) -> Option<NpcId> {
     let text = parse_json_answer::<SpeakerAnswer>(answer).map_or_else(|_| answer.to_owned(), |answer| answer.next);
-    let by_id = others.iter().find(|member| member.id.as_str() == text.trim());
-    let found = by_id.copied().or_else(|| find_addressed(others.iter().copied(), &text));
-    found.map(|member| member.id.clone())
+    let by_id = other_members.iter().find(|member| member.id.as_str() == text.trim());
+    let speaker = by_id
+        .copied()
+        .or_else(|| find_addressed(other_members.iter().copied(), &text));
+    speaker.map(|member| member.id.clone())
 }
 
 /// Allows only the id of a possible speaker.
-fn speaker_schema(others: &[&SceneMember]) -> JsonSchema {
-    let ids: Vec<&str> = others.iter().map(|member| member.id.as_str()).collect();
+fn speaker_schema(other_members: &[&SceneMember]) -> JsonSchema {
+    let ids: Vec<&str> = other_members.iter().map(|member| member.id.as_str()).collect();
     let next = serde_json::json!({ "type": "string", "enum": ids });
     JsonSchema::for_object("next_speaker", serde_json::json!({ "next": next }))
 }
@@ -154,12 +157,17 @@ pub fn next_speaker(cast: &[SceneMember], history: &[BufferedTurn]) -> Option<Np
     let Some(last) = history.last() else {
         return cast.first().map(|member| member.id.clone());
     };
-    let others = || cast.iter().filter(|member| member.id != last.npc);
+    let other_members = || cast.iter().filter(|member| member.id != last.npc);
     let quietest = || {
         // On a tie `min_by_key` takes the first, which keeps the order of the cast.
-        others().min_by_key(|member| history.iter().rposition(|turn| turn.npc == member.id).map(|at| at + 1))
+        other_members().min_by_key(|member| {
+            history
+                .iter()
+                .rposition(|turn| turn.npc == member.id)
+                .map(|index| index + 1)
+        })
     };
-    find_addressed(others(), &last.reply_text)
+    find_addressed(other_members(), &last.reply_text)
         .or_else(quietest)
         .map(|member| member.id.clone())
 }
@@ -176,7 +184,8 @@ mod tests {
             name: name.to_owned(),
             factions: vec![],
         };
-        let (mira, tomas) = (member("mira", "Mira"), member("tomas", "토마스"));
+        let mira = member("mira", "Mira");
+        let tomas = member("tomas", "토마스");
         let others = [&mira, &tomas];
         for (answer, npc) in [
             (r#"{"next": "tomas"}"#, Some("tomas")),

@@ -41,8 +41,9 @@ impl ActionLines {
         templates: &Templates,
         language: Language,
         offered: &[ActionRule],
-        asked: &[Action],
-        (now, clock): (DateTime<Utc>, Option<GameClock<'_>>),
+        requests: &[Action],
+        now: DateTime<Utc>,
+        clock: Option<GameClock<'_>>,
     ) -> Result<Self, TemplateError> {
         let ages = AgeFormatter { language, now, clock };
         let line = |values| {
@@ -50,24 +51,24 @@ impl ActionLines {
             Ok(text.trim().into())
         };
         let offers = offered.iter().map(|rule| templates.render_offer(language, rule));
-        let outcomes = asked.iter().map(|action| {
-            let asked = &action.request;
+        let outcomes = requests.iter().map(|action| {
+            let request = &action.request;
             let status = action.status(now);
-            let at = match &action.answer {
+            let event_at = match &action.answer {
                 Some(answer) => answer.answered_at,
-                None if status == ActionStatus::Requested => asked.requested_at,
-                None => asked.expires_at,
+                None if status == ActionStatus::Requested => request.requested_at,
+                None => request.expires_at,
             };
             let line = line(context! {
-                name => asked.name.as_str(), description => (),
-                arguments => (!asked.arguments.is_empty())
-                    .then(|| clip_arguments(&describe_arguments(&asked.arguments))),
+                name => request.name.as_str(), description => (),
+                arguments => (!request.arguments.is_empty())
+                    .then(|| clip_arguments(&describe_arguments(&request.arguments))),
                 parameters => (),
                 status => status.as_str(),
-                ago => ages.describe_age_in_days(templates, at)?,
+                ago => ages.describe_age_in_days(templates, event_at)?,
                 text => action.answer.as_ref().map(|answer| escape_untrusted(&answer.text)),
             })?;
-            let dialogue = asked.dialogue;
+            let dialogue = request.dialogue;
             Ok::<_, TemplateError>(ActionOutcome { dialogue, line })
         });
         Ok(Self {
@@ -119,7 +120,7 @@ mod tests {
         let on_day = |language, day| {
             let now = asked_at + TimeDelta::days(day);
             let asked = std::slice::from_ref(&action);
-            let lines = ActionLines::render(&templates, language, &[], asked, (now, None)).unwrap();
+            let lines = ActionLines::render(&templates, language, &[], asked, now, None).unwrap();
             lines.outcomes[0].line.to_string()
         };
         let today = on_day(Language::En, 0);
@@ -161,7 +162,7 @@ mod tests {
                 "인자",
             ),
         ] {
-            let lines = ActionLines::render(&templates, language, &rules, &[], (DateTime::UNIX_EPOCH, None)).unwrap();
+            let lines = ActionLines::render(&templates, language, &rules, &[], DateTime::UNIX_EPOCH, None).unwrap();
             let offers: Vec<&str> = lines.offers.iter().map(|line| &**line).collect();
             let schema = r#"{"required":["gate"],"type":"object"}"#;
             let expected = [

@@ -11,7 +11,7 @@ const SIMPLE_KEYWORDS: [&str; 7] = ["type", "enum", "const", "minimum", "maximum
 /// Describes a schema whose parameters are texts, numbers, flags and listed values. `None`: the schema says more.
 pub(super) fn describe_parameters(schema: &Json) -> Option<Vec<Value>> {
     let schema = schema.as_object()?;
-    let known = [
+    let known_keywords = [
         "type",
         "properties",
         "required",
@@ -19,7 +19,7 @@ pub(super) fn describe_parameters(schema: &Json) -> Option<Vec<Value>> {
         "description",
         "title",
     ];
-    if !schema.keys().all(|key| known.contains(&key.as_str())) {
+    if !schema.keys().all(|key| known_keywords.contains(&key.as_str())) {
         return None;
     }
     let required: Vec<&str> = match schema.get("required") {

@@ -30,11 +30,12 @@ pub(super) struct ShownActions {
 }
 
 impl ShownActions {
-    /// Selects the lines that fit, and takes their tokens from `left`. An outcome says which hearers do not know of it.
+    /// Selects the lines that fit, and takes their tokens from `remaining_tokens`. An outcome says which hearers do not
+    /// know of it.
     pub(super) fn select_fitting(
         templates: &Templates,
         material: &PromptMaterial<'_>,
-        left: &mut u32,
+        remaining_tokens: &mut u32,
         count: &dyn Fn(&str) -> u32,
     ) -> Result<Self, TemplateError> {
         let lines = material.action_lines;
@@ -44,18 +45,24 @@ impl ShownActions {
             Ok(text.into())
         });
         let remarked = remarked.collect::<Result<Vec<Arc<str>>, TemplateError>>()?;
-        Ok(Self::fit_lines(&lines.offers, &remarked, left, count))
+        Ok(Self::fit_lines(&lines.offers, &remarked, remaining_tokens, count))
     }
 
-    fn fit_lines(offers: &[Arc<str>], outcomes: &[Arc<str>], left: &mut u32, count: &dyn Fn(&str) -> u32) -> Self {
+    fn fit_lines(
+        offers: &[Arc<str>],
+        outcomes: &[Arc<str>],
+        remaining_tokens: &mut u32,
+        count: &dyn Fn(&str) -> u32,
+    ) -> Self {
         let mut fit = |lines: &[Arc<str>], mut chars: usize| {
             let mut fitting = Vec::new();
-            for (at, line) in lines.iter().enumerate() {
-                let (length, tokens) = (line.chars().count(), count(line) + ITEM_TOKENS);
-                if length <= chars && tokens <= *left {
+            for (index, line) in lines.iter().enumerate() {
+                let length = line.chars().count();
+                let tokens = count(line) + ITEM_TOKENS;
+                if length <= chars && tokens <= *remaining_tokens {
                     chars -= length;
-                    *left -= tokens;
-                    fitting.push((at, line.clone(), tokens));
+                    *remaining_tokens -= tokens;
+                    fitting.push((index, line.clone(), tokens));
                 }
             }
             fitting
@@ -78,12 +85,13 @@ impl ShownActions {
     /// Returns the tokens of the lines, with headings.
     pub(super) fn tokens(&self) -> u32 {
         let list = |lines: &[ShownLine]| {
-            let all: u32 = lines.iter().map(|line| line.2).sum();
-            all + if lines.is_empty() {
-                0
-            } else {
-                HEADING_TOKENS + FRAME_TOKENS
-            }
+            let line_tokens: u32 = lines.iter().map(|line| line.2).sum();
+            line_tokens
+                + if lines.is_empty() {
+                    0
+                } else {
+                    HEADING_TOKENS + FRAME_TOKENS
+                }
         };
         list(&self.offers) + list(&self.outcomes)
     }
@@ -120,16 +128,16 @@ mod tests {
         let offers = long("o", 7);
         let outcomes = long("x", 4);
         let count = |text: &str| u32::try_from(text.len()).unwrap();
-        let mut left = 100_000;
-        let mut shown = ShownActions::fit_lines(&offers, &outcomes, &mut left, &count);
+        let mut remaining_tokens = 100_000;
+        let mut shown = ShownActions::fit_lines(&offers, &outcomes, &mut remaining_tokens, &count);
         assert_eq!(shown.shown(), ((0..6).collect(), vec![0, 1]));
         assert_eq!(shown.dropped_count(), 3);
         for _ in 0..2 {
             assert!(shown.drop_last());
         }
         assert_eq!(shown.shown(), ((0..6).collect(), vec![]));
-        let mut left = 1_100;
-        let shown = ShownActions::fit_lines(&offers, &outcomes, &mut left, &count);
+        let mut remaining_tokens = 1_100;
+        let shown = ShownActions::fit_lines(&offers, &outcomes, &mut remaining_tokens, &count);
         assert_eq!(shown.shown(), (vec![0, 1], vec![]));
     }
 }

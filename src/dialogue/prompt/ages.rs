@@ -31,12 +31,16 @@ fn find_date(text: &str) -> Option<Range<usize>> {
             }
         })
     };
-    let is_joined = |at: Option<usize>| at.and_then(|at| bytes.get(at)).is_some_and(u8::is_ascii_alphanumeric);
+    let is_joined = |index: Option<usize>| {
+        index
+            .and_then(|index| bytes.get(index))
+            .is_some_and(u8::is_ascii_alphanumeric)
+    };
     let starts = bytes.windows(DATE_FORM.len()).enumerate();
-    let mut found = starts.filter(|(at, window)| {
-        has_form(window) && !is_joined(at.checked_sub(1)) && !is_joined(Some(at + DATE_FORM.len()))
+    let mut dates = starts.filter(|(index, window)| {
+        has_form(window) && !is_joined(index.checked_sub(1)) && !is_joined(Some(index + DATE_FORM.len()))
     });
-    found.next().map(|(at, _)| at..at + DATE_FORM.len())
+    dates.next().map(|(index, _)| index..index + DATE_FORM.len())
 }
 
 /// The time and language of a prompt. Days begin at midnight of the world's clock, or at midnight UTC without a clock.
@@ -65,25 +69,25 @@ impl AgeFormatter<'_> {
     }
 
     /// Returns the date of a moment in numbers, as [`Self::today_in_numbers`].
-    pub(super) fn date_in_numbers(self, at: DateTime<Utc>) -> String {
+    pub(super) fn date_in_numbers(self, moment: DateTime<Utc>) -> String {
         match self.clock {
-            Some(clock) => clock.game_time_at(at).date_text(),
-            None => at.format("%Y-%m-%d").to_string(),
+            Some(clock) => clock.game_time_at(moment).date_text(),
+            None => moment.format("%Y-%m-%d").to_string(),
         }
     }
 
     /// Returns the number of a day. Later days have higher numbers.
-    pub(super) fn day_of(self, at: DateTime<Utc>) -> i64 {
-        GameClock::day_at(self.clock, at)
+    pub(super) fn day_of(self, moment: DateTime<Utc>) -> i64 {
+        GameClock::day_at(self.clock, moment)
     }
 
-    fn days_since(self, at: DateTime<Utc>) -> i64 {
-        (GameClock::today(self.clock, self.now) - self.day_of(at)).max(0)
+    fn days_since(self, moment: DateTime<Utc>) -> i64 {
+        (GameClock::today(self.clock, self.now) - self.day_of(moment)).max(0)
     }
 
     /// Returns an age such as "3 days ago". A date in the future counts as today.
-    pub(super) fn describe_age(self, templates: &Templates, at: DateTime<Utc>) -> Result<String, TemplateError> {
-        let days = self.days_since(at);
+    pub(super) fn describe_age(self, templates: &Templates, moment: DateTime<Utc>) -> Result<String, TemplateError> {
+        let days = self.days_since(moment);
         templates.render(self.language, Template::Ago, context! { days })
     }
 
@@ -91,10 +95,10 @@ impl AgeFormatter<'_> {
     pub(super) fn describe_age_in_days(
         self,
         templates: &Templates,
-        at: DateTime<Utc>,
+        moment: DateTime<Utc>,
     ) -> Result<Option<String>, TemplateError> {
-        (self.days_since(at) > 0)
-            .then(|| self.describe_age(templates, at))
+        (self.days_since(moment) > 0)
+            .then(|| self.describe_age(templates, moment))
             .transpose()
     }
 
@@ -109,18 +113,19 @@ impl AgeFormatter<'_> {
         };
         let mut worded = String::new();
         let mut rest = text.as_str();
-        while let Some(found) = find_date(rest) {
-            let (before, date) = (&rest[..found.start], &rest[found.clone()]);
+        while let Some(range) = find_date(rest) {
+            let text_before = &rest[..range.start];
+            let date = &rest[range.clone()];
             match parse_game_time(date, calendar) {
                 Ok(time) => {
-                    let at = GameMoment { time, calendar };
-                    let weekday = at.weekday(self.language).unwrap_or_default();
-                    worded.push_str(without_last_word(before, weekday));
-                    worded.push_str(&self.describe_day(templates, at, now)?);
+                    let moment = GameMoment { time, calendar };
+                    let weekday = moment.weekday(self.language).unwrap_or_default();
+                    worded.push_str(without_last_word(text_before, weekday));
+                    worded.push_str(&self.describe_day(templates, moment, now)?);
                 }
-                Err(_) => worded.extend([before, date]),
+                Err(_) => worded.extend([text_before, date]),
             }
-            rest = &rest[found.end..];
+            rest = &rest[range.end..];
         }
         if worded.is_empty() {
             return Ok(text);
@@ -132,32 +137,33 @@ impl AgeFormatter<'_> {
     fn describe_day(
         self,
         templates: &Templates,
-        at: GameMoment<'_>,
+        moment: GameMoment<'_>,
         now: GameMoment<'_>,
     ) -> Result<String, TemplateError> {
-        let year = (at.date().year != now.date().year).then(|| at.year_text());
+        let year = (moment.date().year != now.date().year).then(|| moment.year_text());
         let values = context! {
-            weekday => at.weekday(self.language).unwrap_or_default(),
-            day => at.date().day,
-            month => at.month_name(self.language),
+            weekday => moment.weekday(self.language).unwrap_or_default(),
+            day => moment.date().day,
+            month => moment.month_name(self.language),
             year => year.unwrap_or_default(),
-            has_year_label => has_year_label(at),
-            days => at.time.day() - now.time.day(),
+            has_year_label => has_year_label(moment),
+            days => moment.time.day() - now.time.day(),
         };
         templates.render(self.language, Template::Day, values)
     }
 
-    /// Writes the days since `before` in front of a line, for example "[3 days later]". `at` is the time of the line;
-    /// `None`: now. A line of the same day stays as it is.
+    /// Writes the days since `previous_at` in front of a line, for example "[3 days later]". `next_at` is the time of
+    /// the line; `None`: now. A line of the same day stays as it is.
     pub(super) fn mark_gap(
         self,
         templates: &Templates,
-        (before, at): (DateTime<Utc>, Option<DateTime<Utc>>),
+        previous_at: DateTime<Utc>,
+        next_at: Option<DateTime<Utc>>,
         line: Arc<str>,
     ) -> Result<Arc<str>, TemplateError> {
-        let days = match at {
-            Some(at) => self.day_of(at) - self.day_of(before),
-            None => self.days_since(before),
+        let days = match next_at {
+            Some(next_at) => self.day_of(next_at) - self.day_of(previous_at),
+            None => self.days_since(previous_at),
         };
         if days < 1 {
             return Ok(line);
@@ -177,15 +183,15 @@ fn without_last_word<'t>(text: &'t str, word: &str) -> &'t str {
     let split = trimmed
         .len()
         .checked_sub(word.len())
-        .and_then(|at| trimmed.split_at_checked(at));
+        .and_then(|index| trimmed.split_at_checked(index));
     match split {
-        Some((before, last)) if last.eq_ignore_ascii_case(word) && !before.ends_with(char::is_alphanumeric) => before,
+        Some((head, last)) if last.eq_ignore_ascii_case(word) && !head.ends_with(char::is_alphanumeric) => head,
         _ => text,
     }
 }
 
-fn has_year_label(at: GameMoment<'_>) -> bool {
-    at.calendar.is_some_and(|calendar| calendar.year_label.is_some())
+fn has_year_label(moment: GameMoment<'_>) -> bool {
+    moment.calendar.is_some_and(|calendar| calendar.year_label.is_some())
 }
 
 /// Returns the hour as people say it, 1 to 12.
@@ -197,20 +203,20 @@ const fn hour_of_half_day(hour: i64) -> i64 {
 }
 
 /// Renders the date of a game with its names, and the time of day.
-fn render_moment(templates: &Templates, language: Language, at: GameMoment<'_>) -> Result<String, TemplateError> {
-    let part: &str = at.part_of_day().into();
+fn render_moment(templates: &Templates, language: Language, moment: GameMoment<'_>) -> Result<String, TemplateError> {
+    let part: &str = moment.part_of_day().into();
     let values = context! {
-        weekday => at.weekday(language).unwrap_or_default(),
-        day => at.date().day,
-        month => at.month_name(language),
-        year => at.year_text(),
-        has_year_label => has_year_label(at),
-        date => at.date_text(),
-        time => at.clock_text(),
-        hour => hour_of_half_day(at.date().hour),
-        minute => at.date().minute,
+        weekday => moment.weekday(language).unwrap_or_default(),
+        day => moment.date().day,
+        month => moment.month_name(language),
+        year => moment.year_text(),
+        has_year_label => has_year_label(moment),
+        date => moment.date_text(),
+        time => moment.clock_text(),
+        hour => hour_of_half_day(moment.date().hour),
+        minute => moment.date().minute,
         // Everybody knows the week of the Gregorian calendar.
-        week => at.calendar.map(|calendar| calendar.weekdays.clone()).unwrap_or_default(),
+        week => moment.calendar.map(|calendar| calendar.weekdays.clone()).unwrap_or_default(),
         part,
     };
     let text = templates.render(language, Template::GameTime, values)?;
@@ -275,7 +281,7 @@ mod tests {
                     now: "2026-11-25T10:00:00Z".parse().unwrap(),
                     clock: None,
                 };
-                let marked = ages.mark_gap(&templates, (before, later), "Hello".into()).unwrap();
+                let marked = ages.mark_gap(&templates, before, later, "Hello".into()).unwrap();
                 assert_eq!(*marked, format!("{expected}Hello"), "{before:?} {later:?}");
             }
         }

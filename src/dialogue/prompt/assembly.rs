@@ -31,7 +31,6 @@ use crate::{
 use colloquy_core::ids::FactId;
 use colloquy_memory::{
     agreement::canonical_words,
-    authored::Language,
     fact::Statement,
     packing::{PackingBudget, pack_texts},
     party,
@@ -75,89 +74,32 @@ pub(crate) fn assemble_prompt(
 ) -> Result<Prompt, TurnError> {
     let settings = &*enlarge_for_own_prompt(settings, templates, material);
     let budgets = &settings.prompt;
-    let language = material.npc.language;
     let count = |text: &str| templates.count_tokens(material.counter, text);
-    let asked = BlockRequest::from_settings(budgets);
-    let system = match material.scene {
-        _ if material.own_prompt.is_some() => {
-            templates.render_addition_to_own_prompt(material.world, material.npc, material.directives, asked)?
-        }
-        None => templates.render_system(material.world, material.npc, material.directives, asked)?,
-        Some(scene) => render_scene_system(templates, language, material, scene, asked)?.into(),
-    };
-    let line = render_line(templates, material)?;
-    let goes_on = continuation_messages(templates, material, asked)?;
-    let (system_tokens, line_tokens) = (count(&system), count(&line) + own_prompt_tokens(material, &count));
-    let fixed = system_tokens
-        + line_tokens
-        + 2 * FRAME_TOKENS
-        + OPENING_TOKENS
-        + goes_on
-            .iter()
-            .map(|message| count(&message.content) + FRAME_TOKENS)
-            .sum::<u32>();
-    if fixed > budgets.total_tokens {
+    let fixed = render_fixed(templates, budgets, material, &count)?;
+    let fixed_tokens = tokens_of_fixed(&fixed, &count);
+    if fixed_tokens > budgets.total_tokens {
         return Err(TurnError::PromptTooLarge {
-            over: fixed - budgets.total_tokens,
+            over: fixed_tokens - budgets.total_tokens,
         });
     }
-    let mut left = budgets.total_tokens - fixed;
-
-    let shown = ShownScenarios::select_fitting(templates, material, settings, left, &count)?;
-    left = left.saturating_sub(shown.tokens());
-    let standing = StandingContext::select_fitting(templates, material, budgets, shown, left, &count)?;
-    left = left.saturating_sub(standing.tokens());
-    let window = if let Some(own) = material.own_prompt {
-        HistoryWindow::from_own_prompt(&own.history, &count)
-    } else {
-        let turns = history::render_turns(templates, material, &count)?;
-        let room = history_room(budgets, left, line_tokens + standing.changing_tokens());
-        HistoryWindow::fit_to_room(turns, room)
-    };
-    left = left.saturating_sub(window.tokens());
-
-    let (mut fates, packable) = decide_hit_fates(material, &standing, &window, settings);
-    let (memories, memory_tokens) = pack_hits(templates, material, settings, left, (packable, &mut fates))?;
-    left = left.saturating_sub(memory_tokens);
-
-    let mut selection = PromptSelection::new(standing, window, memories);
-    selection.add_summaries(templates, material, budgets, left, &count)?;
-    selection.add_episodes(templates, material, (budgets, &settings.episodes), left, &count)?;
-    selection.add_insights(templates, material, budgets, left, &count)?;
-    selection.add_lore(templates, material, budgets, left, &count)?;
-    let (messages, message_tokens, tokens) = loop {
-        let mut messages = selection.build_messages(templates, language, material, &system, &line)?;
-        messages.extend(goes_on.iter().cloned());
-        let of_messages = messages.iter().map(|message| count(&message.content) + FRAME_TOKENS);
-        let message_tokens: Vec<u32> = of_messages.collect();
-        let tokens = message_tokens.iter().sum::<u32>() + OPENING_TOKENS;
-        // The parts were counted separately; the joined text may be slightly longer.
-        if tokens <= budgets.total_tokens {
-            break (messages, message_tokens, tokens);
-        }
-        if !selection.drop_least_important(&mut fates) {
-            return Err(TurnError::PromptTooLarge {
-                over: tokens - budgets.total_tokens,
-            });
-        }
-    };
-    let fixed_parts = FixedParts {
-        system: &system,
-        line: &line,
-        goes_on: &goes_on,
-        system_tokens,
-        line_tokens,
-    };
-    let sections = selection.trace_sections(material, budgets, &fixed_parts, &count);
-    let notes = selection.collect_notes(material);
+    let remaining_tokens = budgets.total_tokens - fixed_tokens;
+    let (mut selection, mut fates) = select_parts(
+        templates,
+        settings,
+        material,
+        fixed.line_tokens,
+        remaining_tokens,
+        &count,
+    )?;
+    let fitted = fit_messages(templates, budgets, material, &fixed, &mut selection, &mut fates)?;
     let (offers, outcomes) = selection.shown_actions();
     let (candidates, listed_hits) = trace_candidates(material, &selection, &fates);
     Ok(Prompt {
-        hash: hash_messages(&messages),
-        messages,
-        message_tokens,
-        sections,
-        tokens,
+        hash: hash_messages(&fitted.messages),
+        messages: fitted.messages,
+        message_tokens: fitted.message_tokens,
+        sections: selection.trace_sections(material, budgets, &fixed, &count),
+        tokens: fitted.tokens,
         candidates,
         listed_hits,
         scenarios: selection.trace_past(material),
@@ -170,8 +112,117 @@ pub(crate) fn assemble_prompt(
         episodes: selection.trace_episodes(material),
         directives: material.directives.traces.clone(),
         insights: selection.trace_insights(material),
-        notes,
+        notes: selection.collect_notes(material),
     })
+}
+
+fn render_fixed(
+    templates: &Templates,
+    budgets: &PromptSettings,
+    material: &PromptMaterial<'_>,
+    count: &dyn Fn(&str) -> u32,
+) -> Result<FixedParts, TurnError> {
+    let block_request = BlockRequest::from_settings(budgets);
+    let PromptMaterial {
+        world, npc, directives, ..
+    } = *material;
+    let system = match material.scene {
+        _ if material.own_prompt.is_some() => {
+            templates.render_addition_to_own_prompt(world, npc, directives, block_request)?
+        }
+        None => templates.render_system(world, npc, directives, block_request)?,
+        Some(scene) => render_scene_system(templates, material, scene, block_request)?.into(),
+    };
+    let line = render_line(templates, material)?;
+    Ok(FixedParts {
+        continuation: continuation_messages(templates, material, block_request)?,
+        system_tokens: count(&system),
+        line_tokens: count(&line) + own_prompt_tokens(material, count),
+        system,
+        line,
+    })
+}
+
+/// Returns the tokens that the fixed parts take in the prompt, with their frames.
+fn tokens_of_fixed(fixed: &FixedParts, count: &dyn Fn(&str) -> u32) -> u32 {
+    let continuation = fixed.continuation.iter();
+    let continuation = continuation.map(|message| count(&message.content) + FRAME_TOKENS);
+    fixed.system_tokens + fixed.line_tokens + 2 * FRAME_TOKENS + OPENING_TOKENS + continuation.sum::<u32>()
+}
+
+/// Selects the other parts, each within its budget. Returns also the fates of the hits.
+fn select_parts(
+    templates: &Templates,
+    settings: &DialogueSettings,
+    material: &PromptMaterial<'_>,
+    line_tokens: u32,
+    mut remaining_tokens: u32,
+    count: &dyn Fn(&str) -> u32,
+) -> Result<(PromptSelection, Vec<CandidateFate>), TurnError> {
+    let budgets = &settings.prompt;
+    let past = ShownScenarios::select_fitting(templates, material, settings, remaining_tokens, count)?;
+    remaining_tokens = remaining_tokens.saturating_sub(past.tokens());
+    let standing = StandingContext::select_fitting(templates, material, budgets, past, remaining_tokens, count)?;
+    remaining_tokens = remaining_tokens.saturating_sub(standing.tokens());
+    let window = if let Some(own_prompt) = material.own_prompt {
+        HistoryWindow::from_own_prompt(&own_prompt.history, count)
+    } else {
+        let turns = history::render_turns(templates, material, count)?;
+        let room = history_room(budgets, remaining_tokens, line_tokens + standing.changing_tokens());
+        HistoryWindow::fit_to_room(turns, room)
+    };
+    remaining_tokens = remaining_tokens.saturating_sub(window.tokens());
+
+    let (mut fates, packable) = decide_hit_fates(material, &standing, &window, settings);
+    let (memories, memory_tokens) = pack_hits(templates, material, settings, remaining_tokens, packable, &mut fates)?;
+    remaining_tokens = remaining_tokens.saturating_sub(memory_tokens);
+
+    let mut selection = PromptSelection::new(standing, window, memories);
+    selection.add_summaries(templates, material, budgets, remaining_tokens, count)?;
+    selection.add_episodes(templates, material, settings, remaining_tokens, count)?;
+    selection.add_insights(templates, material, budgets, remaining_tokens, count)?;
+    selection.add_lore(templates, material, budgets, remaining_tokens, count)?;
+    Ok((selection, fates))
+}
+
+/// The messages of a prompt within its budget.
+struct FittedMessages {
+    messages: Vec<ChatMessage>,
+    message_tokens: Vec<u32>,
+    tokens: u32,
+}
+
+/// Builds the messages. Drops the least important parts until the whole fits.
+fn fit_messages(
+    templates: &Templates,
+    budgets: &PromptSettings,
+    material: &PromptMaterial<'_>,
+    fixed: &FixedParts,
+    selection: &mut PromptSelection,
+    fates: &mut [CandidateFate],
+) -> Result<FittedMessages, TurnError> {
+    let language = material.npc.language;
+    let count = |text: &str| templates.count_tokens(material.counter, text);
+    loop {
+        let mut messages = selection.build_messages(templates, language, material, &fixed.system, &fixed.line)?;
+        messages.extend(fixed.continuation.iter().cloned());
+        let message_tokens = messages.iter().map(|message| count(&message.content) + FRAME_TOKENS);
+        let message_tokens: Vec<u32> = message_tokens.collect();
+        let tokens = message_tokens.iter().sum::<u32>() + OPENING_TOKENS;
+        // The parts were counted separately; the joined text may be slightly longer.
+        if tokens <= budgets.total_tokens {
+            return Ok(FittedMessages {
+                messages,
+                message_tokens,
+                tokens,
+            });
+        }
+        if !selection.drop_least_important(fates) {
+            return Err(TurnError::PromptTooLarge {
+                over: tokens - budgets.total_tokens,
+            });
+        }
+    }
 }
 
 /// Returns the line to which the NPC answers: the player's, or in an NPC conversation the cue.
@@ -181,19 +232,21 @@ fn render_line(templates: &Templates, material: &PromptMaterial<'_>) -> Result<A
     }
     let language = material.npc.language;
     let line = if material.line.is_empty() {
-        let own = material.own_prompt;
+        let own_prompt = material.own_prompt;
         let opening = ReplyOpening {
             name: &material.npc.name,
             is_known: material.knows_player(),
-            is_silent: own.map_or(!material.history.is_empty(), |own| !own.history.is_empty()),
-            is_own_prompt: own.is_some(),
+            is_silent: own_prompt.map_or(!material.history.is_empty(), |own_prompt| {
+                !own_prompt.history.is_empty()
+            }),
+            is_own_prompt: own_prompt.is_some(),
         };
         templates.render_greeting(language, &opening)?
     } else {
         templates.render_line(language, material.line, material.hears_others)?
     };
     Ok(match material.history.last().and_then(|turn| turn.committed_at) {
-        Some(before) => material.ages().mark_gap(templates, (before, None), line)?,
+        Some(previous_at) => material.ages().mark_gap(templates, previous_at, None, line)?,
         None => line,
     })
 }
@@ -203,21 +256,22 @@ fn pack_hits(
     templates: &Templates,
     material: &PromptMaterial<'_>,
     settings: &DialogueSettings,
-    left: u32,
-    (packable, fates): (Vec<usize>, &mut [CandidateFate]),
+    remaining_tokens: u32,
+    packable: Vec<usize>,
+    fates: &mut [CandidateFate],
 ) -> Result<(Vec<(usize, String)>, u32), TurnError> {
     let packable = diversify_hits(material, packable, settings.recall.diversity);
     let texts = attribute_hits(templates, material, &packable)?;
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-    let left = left.saturating_sub(HEADING_TOKENS + FRAME_TOKENS);
+    let remaining_tokens = remaining_tokens.saturating_sub(HEADING_TOKENS + FRAME_TOKENS);
     let budget = PackingBudget {
         top_k: settings.recall.top_k,
-        total_tokens: settings.prompt.memory_tokens.min(left),
+        total_tokens: settings.prompt.memory_tokens.min(remaining_tokens),
         item_tokens: settings.prompt.memory_item_tokens,
     };
     let packing = pack_texts(&texts, budget, ITEM_TOKENS, &material.counter);
-    for (&at, &fate) in packable.iter().zip(&packing.fates) {
-        fates[at] = fate;
+    for (&index, &fate) in packable.iter().zip(&packing.fates) {
+        fates[index] = fate;
     }
     let items = packing.items.iter();
     let memories = items.map(|item| (packable[item.index], item.text.to_owned()));
@@ -230,11 +284,12 @@ fn attribute_hits(
     material: &PromptMaterial<'_>,
     hits: &[usize],
 ) -> Result<Vec<String>, TurnError> {
-    let text = |at: &usize| {
-        let (body, reader) = (&material.hits[*at].body, material.reader());
+    let text = |index: &usize| {
+        let body = &material.hits[*index].body;
+        let reader = material.reader();
         let text = attribute_statement(templates, reader, &body.subject, &body.speaker, &body.view.content)?;
         let remark = material.remark_for_knowers(&body.knowers);
-        let remark = remark.with_dead(&material.dead, (&body.subject, body.tense), body.valid_at);
+        let remark = remark.with_dead(&material.dead, &body.subject, body.tense, body.valid_at);
         Ok(remark.add_to(templates, material, text)?)
     };
     hits.iter().map(text).collect()
@@ -244,32 +299,32 @@ fn attribute_hits(
 fn continuation_messages(
     templates: &Templates,
     material: &PromptMaterial<'_>,
-    asked: BlockRequest,
+    block_request: BlockRequest,
 ) -> Result<Vec<ChatMessage>, TurnError> {
-    let Some(said) = material.continued_text else {
+    let Some(continued_text) = material.continued_text else {
         return Ok(Vec::new());
     };
     let request = templates.render(
         material.npc.language,
         Template::ReplyGoOn,
-        context! { is_whole => material.continues_whole, ask_for_state => asked.state },
+        context! { is_whole => material.continues_whole, ask_for_state => block_request.state },
     )?;
     Ok(vec![
-        ChatMessage::new(ChatRole::Assistant, said),
+        ChatMessage::new(ChatRole::Assistant, continued_text),
         ChatMessage::new(ChatRole::User, request),
     ])
 }
 
 /// Returns the room for raw turns. If all turns fit, the room is their size. Otherwise the changing parts are rounded
 /// up first.
-fn history_room(budgets: &PromptSettings, left: u32, changing: u32) -> impl Fn(u32) -> u32 {
+fn history_room(budgets: &PromptSettings, remaining_tokens: u32, changing: u32) -> impl Fn(u32) -> u32 {
     let budget = budgets.history_tokens;
     let reserve = changing.next_multiple_of(ROUND_TOKENS) - changing;
-    move |wanted| {
-        if wanted <= budget.min(left) {
-            wanted
+    move |wanted_tokens| {
+        if wanted_tokens <= budget.min(remaining_tokens) {
+            wanted_tokens
         } else {
-            budget.min(left.saturating_sub(reserve))
+            budget.min(remaining_tokens.saturating_sub(reserve))
         }
     }
 }
@@ -277,24 +332,23 @@ fn history_room(budgets: &PromptSettings, left: u32, changing: u32) -> impl Fn(u
 /// Renders the first section for a scene with several NPCs, including who they are.
 fn render_scene_system(
     templates: &Templates,
-    language: Language,
     material: &PromptMaterial<'_>,
     scene: &Scene,
-    asked: BlockRequest,
+    block_request: BlockRequest,
 ) -> Result<String, TurnError> {
     let template = match material.player {
         Some(_) => Template::ReplySystem,
         None => Template::ConversationSystem,
     };
-    let others = scene.other_names(&material.npc.id);
+    let other_names = scene.other_names(&material.npc.id);
     let topic = scene.topic.as_deref().map(escape_untrusted).unwrap_or_default();
     let values = context! {
         topic,
         end_mark => END_MARK,
         several => true,
-        ..system_values(material.world, material.npc, material.directives, asked, others)
+        ..system_values(material.world, material.npc, material.directives, block_request, other_names)
     };
-    Ok(templates.render(language, template, values)?)
+    Ok(templates.render(material.npc.language, template, values)?)
 }
 
 /// Decides the fate of every hit. The second list has the positions of hits that may be packed.
@@ -306,36 +360,37 @@ fn decide_hit_fates(
 ) -> (Vec<CandidateFate>, Vec<usize>) {
     let mut fates = vec![CandidateFate::BeyondTopK; material.hits.len()];
     let mut packable = Vec::new();
-    let mut kept: Vec<&RecallBody> = Vec::new();
-    let stands = |hit: &RecallHit| standing.facts.fate_of(hit.body.id).is_some();
-    let admitted = recall::admit_hits(material.hits, material.gate, &material.npc.name, &stands);
+    let mut distinct_bodies: Vec<&RecallBody> = Vec::new();
+    let is_standing = |hit: &RecallHit| standing.facts.fate_of(hit.body.id).is_some();
+    let admitted = recall::admit_hits(material.hits, material.gate, &material.npc.name, &is_standing);
     let shown_sentences = LazyCell::new(|| sentences_of_shown_facts(material, standing));
-    for (at, hit) in material.hits.iter().enumerate() {
+    for (index, hit) in material.hits.iter().enumerate() {
         let body = &hit.body;
-        let near = |other: &&RecallBody| recall::is_same_statement(other, body, material.near_duplicate_cosine);
+        let is_near_duplicate =
+            |other: &&RecallBody| recall::is_same_statement(other, body, material.near_duplicate_cosine);
         let fate = if let Some(standing_fate) = standing.facts.fate_of(body.id) {
             standing_fate
         } else if standing.facts.redated_ids.contains(&body.id) {
             CandidateFate::NearDuplicate
         } else if material.player.is_none() && is_just_said(material, history, body) {
             CandidateFate::InHistory
-        } else if let Some(weakness) = hit.weakness(admitted[at], material.gate, settings.recall.min_score) {
+        } else if let Some(weakness) = hit.weakness(admitted[index], material.gate, settings.recall.min_score) {
             weakness
-        } else if kept.len() >= recall::max_packable(&settings.recall) {
+        } else if distinct_bodies.len() >= recall::max_packable(&settings.recall) {
             CandidateFate::BeyondTopK
-        } else if kept.iter().any(near) {
+        } else if distinct_bodies.iter().any(is_near_duplicate) {
             CandidateFate::NearDuplicate
         } else {
             // Recall stops reading at this number of different facts. It does not know the standing facts, so a repeated
             // standing fact counts.
-            kept.push(body);
+            distinct_bodies.push(body);
             if !shown_sentences.contains(&comparable_sentence(&body.subject, &body.speaker, &body.view.content)) {
-                packable.push(at);
+                packable.push(index);
                 continue;
             }
             CandidateFate::NearDuplicate
         };
-        fates[at] = fate;
+        fates[index] = fate;
     }
     (fates, packable)
 }
@@ -353,11 +408,11 @@ fn sentences_of_shown_facts<'f>(
     material: &PromptMaterial<'f>,
     standing: &StandingContext,
 ) -> HashSet<ComparableSentence<'f>> {
-    let shown = material
+    let shown_facts = material
         .standing
         .iter()
         .filter(|fact| fact.invalid.is_none() && standing.facts.fate_of(fact.id).is_some());
-    let sentences = shown.map(|fact| {
+    let sentences = shown_facts.map(|fact| {
         let statement = &fact.statement;
         comparable_sentence(&statement.subject, &statement.speaker, &fact.view.content)
     });
@@ -374,8 +429,8 @@ fn is_just_said(material: &PromptMaterial<'_>, history: &HistoryWindow, body: &R
 /// Reorders `packable`: a hit that resembles a better hit moves behind dissimilar hits. The world's `diversity`
 /// setting, or else `configured`, sets the strength.
 fn diversify_hits(material: &PromptMaterial<'_>, packable: Vec<usize>, configured: f64) -> Vec<usize> {
-    let wanted = material.world.settings.recall.and_then(|recall| recall.diversity);
-    let diversity = wanted.unwrap_or(configured);
+    let world_diversity = material.world.settings.recall.and_then(|recall| recall.diversity);
+    let diversity = world_diversity.unwrap_or(configured);
     recall::diversify_hits(material.hits, packable, diversity)
 }
 
@@ -443,14 +498,14 @@ fn trace_candidates(
     // Candidates in the prompt are always traced; of the others, only the best.
     let mut traced: Vec<CandidateTrace> = standing.collect();
     let unscored = traced.len();
-    let mut others = MAX_TRACED.saturating_sub(unscored);
+    let mut remaining_others = MAX_TRACED.saturating_sub(unscored);
     for candidate in hits {
         let in_prompt = matches!(
             candidate.fate,
             CandidateFate::Used | CandidateFate::Pinned | CandidateFate::InStateBlock
         );
-        if in_prompt || others > 0 {
-            others = others.saturating_sub(1);
+        if in_prompt || remaining_others > 0 {
+            remaining_others = remaining_others.saturating_sub(1);
             traced.push(candidate);
         }
     }

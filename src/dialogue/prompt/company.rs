@@ -38,8 +38,8 @@ impl PromptMaterial<'_> {
     /// them.
     fn hearers(&self) -> impl Iterator<Item = &SceneMember> {
         let scene = self.scene.filter(|_| self.player.is_some());
-        let others = scene.into_iter().flat_map(|scene| scene.living_others(&self.npc.id));
-        others.chain(self.witnesses)
+        let other_members = scene.into_iter().flat_map(|scene| scene.living_others(&self.npc.id));
+        other_members.chain(self.witnesses)
     }
 
     /// Returns the remark about a text that these knowers know.
@@ -82,18 +82,19 @@ impl PromptMaterial<'_> {
 
 impl Remark {
     /// Adds whom of the dead the statement describes as alive: the subject of a statement about the present, said at
-    /// `at`.
+    /// `moment`.
     pub(super) fn with_dead(
         mut self,
         dead: &[DeadCharacter<'_>],
-        (subject, tense): (&str, Tense),
-        at: DateTime<Utc>,
+        subject: &str,
+        tense: Tense,
+        moment: DateTime<Utc>,
     ) -> Self {
         if tense == Tense::Present && !dead.is_empty() {
             let key = party::subject_key(subject);
             let mut dead = dead.iter();
-            let found = dead.find(|dead| dead.is_subject(subject, &key) && dead.lived_at(at));
-            self.dead = found.map(|dead| escape_untrusted(dead.name));
+            let person = dead.find(|dead| dead.is_subject(subject, &key) && dead.lived_at(moment));
+            self.dead = person.map(|dead| escape_untrusted(dead.name));
         }
         self
     }
@@ -162,7 +163,7 @@ mod tests {
             ("최덕수의 딸", None),
             ("최덕수 아저씨의 딸", None),
         ] {
-            let remark = Remark::default().with_dead(&dead, (subject, Tense::Present), DateTime::UNIX_EPOCH);
+            let remark = Remark::default().with_dead(&dead, subject, Tense::Present, DateTime::UNIX_EPOCH);
             assert_eq!(remark.dead.as_deref(), expected, "{subject}");
         }
     }

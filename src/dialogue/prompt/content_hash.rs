@@ -21,9 +21,9 @@ impl ContentHash {
         self.hash.update((text.len() as u64).to_le_bytes());
         self.hash.update(text);
     }
-    pub(crate) fn add_time(&mut self, at: DateTime<Utc>) {
+    pub(crate) fn add_time(&mut self, moment: DateTime<Utc>) {
         self.has_content = true;
-        self.hash.update(at.timestamp_micros().to_le_bytes());
+        self.hash.update(moment.timestamp_micros().to_le_bytes());
     }
     pub(crate) fn add_number(&mut self, number: u32) {
         self.has_content = true;

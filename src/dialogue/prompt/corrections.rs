@@ -29,16 +29,20 @@ pub(super) struct ShownCorrections {
 impl ShownCorrections {
     /// Selects the latest corrections that fit. The correction of a locked statement is not shown, because it would lock
     /// what the session teaches.
-    pub(super) fn select_fitting(material: &PromptMaterial<'_>, left: u32, count: &dyn Fn(&str) -> u32) -> Self {
-        let mut room = MAX_CORRECTION_TOKENS.min(left).saturating_sub(RULE_TOKENS);
-        let mut shown = Self::default();
+    pub(super) fn select_fitting(
+        material: &PromptMaterial<'_>,
+        remaining_tokens: u32,
+        count: &dyn Fn(&str) -> u32,
+    ) -> Self {
+        let mut room = MAX_CORRECTION_TOKENS.min(remaining_tokens).saturating_sub(RULE_TOKENS);
+        let mut selected = Self::default();
         for removed in material.outdated {
             let correction = removed.correction.as_deref().filter(|_| !removed.is_locked);
             let present = correction.map(escape_untrusted);
             let outdated = escape_untrusted(&removed.content);
             let tokens = count(&outdated) + present.as_deref().map_or(0, count) + 2 * ITEM_TOKENS;
             if tokens > room {
-                shown.dropped = material.outdated.len() - shown.entries.len();
+                selected.dropped = material.outdated.len() - selected.entries.len();
                 break;
             }
             room -= tokens;
@@ -47,9 +51,9 @@ impl ShownCorrections {
                 present,
                 tokens,
             };
-            shown.entries.push(entry);
+            selected.entries.push(entry);
         }
-        shown
+        selected
     }
 
     pub(super) fn tokens(&self) -> u32 {

@@ -40,15 +40,15 @@ impl<'a> DeadCharacter<'a> {
         if !text.contains(self.name) {
             return false;
         }
-        let owned = ["'s", "\u{2019}s", "의"].map(|mark| format!("{}{mark}", self.name));
-        let rest = owned
+        let possessives = ["'s", "\u{2019}s", "의"].map(|mark| format!("{}{mark}", self.name));
+        let rest = possessives
             .iter()
-            .fold(text.to_owned(), |rest, owned| rest.replace(owned, " "));
+            .fold(text.to_owned(), |rest, possessive| rest.replace(possessive, " "));
         names_person(&rest, self.name)
     }
 
-    pub(super) fn lived_at(&self, at: DateTime<Utc>) -> bool {
-        self.died_at.is_none_or(|died_at| at < died_at)
+    pub(super) fn lived_at(&self, moment: DateTime<Utc>) -> bool {
+        self.died_at.is_none_or(|died_at| moment < died_at)
     }
 }
 

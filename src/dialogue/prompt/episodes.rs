@@ -14,7 +14,7 @@ use super::{
     untrusted::escape_untrusted,
 };
 use crate::{
-    settings::{EpisodeSettings, PromptSettings},
+    settings::{DialogueSettings, PromptSettings},
     turn::TurnError,
 };
 use colloquy_core::ids::DialogueId;
@@ -31,7 +31,7 @@ const MAX_TRACED_OTHERS: usize = 20;
 
 struct ShownEpisode {
     /// The position among the hits.
-    at: usize,
+    index: usize,
     text: String,
     place: Option<String>,
     tokens: u32,
@@ -56,15 +56,54 @@ pub(super) struct ShownEpisodes {
     ranked: Vec<RankedEpisode>,
 }
 
-/// Returns the part of `left` that summaries leave to the episodes.
-pub(super) fn reserved_tokens(material: &PromptMaterial<'_>, budgets: &PromptSettings, left: u32) -> u32 {
+/// Returns the part of `remaining_tokens` that summaries leave to the episodes.
+pub(super) fn reserved_tokens(material: &PromptMaterial<'_>, budgets: &PromptSettings, remaining_tokens: u32) -> u32 {
     if material.episodes.is_empty() {
         return 0;
     }
     budgets
         .episode_tokens
         .saturating_add(HEADING_TOKENS + FRAME_TOKENS)
-        .min(left)
+        .min(remaining_tokens)
+}
+
+fn candidates_of<'a>(material: &PromptMaterial<'a>) -> Vec<EpisodeCandidate<'a>> {
+    let hits = material.episodes.iter();
+    hits.map(|hit| EpisodeCandidate {
+        episode: &hit.episode,
+        similarity: hit.similarity,
+        vector: &hit.vector,
+    })
+    .collect()
+}
+
+/// Returns why an episode has no place in the prompt. `None`: no other part of the prompt is known to tell it.
+fn find_exclusion(
+    material: &PromptMaterial<'_>,
+    history: &HistoryWindow,
+    elsewhere: &ToldElsewhere<'_>,
+    episode: &Episode,
+) -> Option<EpisodeFate> {
+    if episode.dialogue == material.dialogue && history.has_turn(episode.number) {
+        return Some(EpisodeFate::InHistory);
+    }
+    // A summary of this dialogue tells nothing of the turns after it.
+    let covers = |summary: &Summary| (summary.from_turn..=summary.to_turn).contains(&episode.number);
+    let may_be_told = episode.dialogue != material.dialogue || material.summaries.iter().any(covers);
+    (may_be_told && (elsewhere.by_summary)(&episode.text)).then_some(EpisodeFate::InSummary)
+}
+
+fn render_entry(
+    templates: &Templates,
+    material: &PromptMaterial<'_>,
+    episode: &Episode,
+    count: &dyn Fn(&str) -> u32,
+) -> Result<(String, Option<String>, u32), TurnError> {
+    let remark = material.remark_for_dialogue(episode.dialogue);
+    let text = remark.add_to(templates, material, escape_untrusted(&episode.text))?;
+    let place = episode.place.as_deref().map(escape_untrusted);
+    let tokens = count(&text) + place.as_deref().map_or(0, count) + ITEM_TOKENS;
+    Ok((text, place, tokens))
 }
 
 impl ShownEpisodes {
@@ -72,53 +111,32 @@ impl ShownEpisodes {
     pub(super) fn select_fitting(
         templates: &Templates,
         material: &PromptMaterial<'_>,
-        settings: (&PromptSettings, &EpisodeSettings),
+        settings: &DialogueSettings,
         history: &HistoryWindow,
-        told: &ToldElsewhere<'_>,
-        left: u32,
+        elsewhere: &ToldElsewhere<'_>,
+        remaining_tokens: u32,
         count: &dyn Fn(&str) -> u32,
     ) -> Result<Self, TurnError> {
-        let (budgets, stages) = settings;
-        let candidates: Vec<EpisodeCandidate<'_>> = material
-            .episodes
-            .iter()
-            .map(|hit| EpisodeCandidate {
-                episode: &hit.episode,
-                similarity: hit.similarity,
-                vector: &hit.vector,
-            })
-            .collect();
-        let exclusion = |episode: &Episode| {
-            if episode.dialogue == material.dialogue && history.has_turn(episode.number) {
-                Some(EpisodeFate::InHistory)
-            } else {
-                // A summary of this dialogue tells nothing of the turns after it.
-                let covers = |summary: &Summary| (summary.from_turn..=summary.to_turn).contains(&episode.number);
-                let may_be_told = episode.dialogue != material.dialogue || material.summaries.iter().any(covers);
-                (may_be_told && (told.by_summary)(&episode.text)).then_some(EpisodeFate::InSummary)
-            }
-        };
+        let candidates = candidates_of(material);
+        let exclusion = |episode: &Episode| find_exclusion(material, history, elsewhere, episode);
         let near = material.near_duplicate_cosine;
-        let mut ranked = choose_episodes(&candidates, stages.stage_counts(), near, exclusion);
-        let mut room = budgets
+        let mut ranked = choose_episodes(&candidates, settings.episodes.stage_counts(), near, exclusion);
+        let mut room = settings
+            .prompt
             .episode_tokens
-            .min(left.saturating_sub(HEADING_TOKENS + FRAME_TOKENS));
+            .min(remaining_tokens.saturating_sub(HEADING_TOKENS + FRAME_TOKENS));
         // What stays from turn to turn is chosen first, and leaves some room to what the line brings.
         let room_of_line = room / LINE_SHARE;
         room -= room_of_line;
         let mut entries = Vec::new();
         let mut add_fitting = |ranked: &mut RankedEpisode, room: &mut u32, is_of_line: bool| -> Result<(), TurnError> {
-            let episode = candidates[ranked.index].episode;
-            let remark = material.remark_for_dialogue(episode.dialogue);
-            let text = remark.add_to(templates, material, escape_untrusted(&episode.text))?;
-            let place = episode.place.as_deref().map(escape_untrusted);
-            let tokens = count(&text) + place.as_deref().map_or(0, count) + ITEM_TOKENS;
+            let (text, place, tokens) = render_entry(templates, material, candidates[ranked.index].episode, count)?;
             ranked.fate = EpisodeFate::OverBudget;
             if tokens <= *room {
                 *room -= tokens;
                 ranked.fate = EpisodeFate::Used;
                 entries.push(ShownEpisode {
-                    at: ranked.index,
+                    index: ranked.index,
                     text,
                     place,
                     tokens,
@@ -127,7 +145,7 @@ impl ShownEpisodes {
             }
             Ok(())
         };
-        let mut of_line: Vec<&mut RankedEpisode> = Vec::new();
+        let mut line_episodes: Vec<&mut RankedEpisode> = Vec::new();
         for ranked in ranked.iter_mut().filter(|ranked| ranked.fate == EpisodeFate::Used) {
             if ranked.stage != EpisodeStage::Similar {
                 add_fitting(ranked, &mut room, false)?;
@@ -135,14 +153,14 @@ impl ShownEpisodes {
             // What is similar, too, has a second chance in the room of the line.
             let is_left = ranked.stage == EpisodeStage::Similar || ranked.fate == EpisodeFate::OverBudget;
             if is_left && candidates[ranked.index].similarity.is_some() {
-                of_line.push(ranked);
+                line_episodes.push(ranked);
             }
         }
         room += room_of_line;
         let similarity = |ranked: &RankedEpisode| candidates[ranked.index].similarity.unwrap_or_default();
-        of_line.sort_by(|one, other| similarity(other).total_cmp(&similarity(one)));
-        for ranked in of_line {
-            if (told.by_facts)(candidates[ranked.index].episode) {
+        line_episodes.sort_by(|one, other| similarity(other).total_cmp(&similarity(one)));
+        for ranked in line_episodes {
+            if (elsewhere.by_facts)(candidates[ranked.index].episode) {
                 ranked.fate = EpisodeFate::InFacts;
             } else {
                 add_fitting(ranked, &mut room, true)?;
@@ -168,7 +186,7 @@ impl ShownEpisodes {
     pub(super) fn drop_last(&mut self) -> bool {
         let last = self.entries.pop();
         if let Some(entry) = &last {
-            for ranked in self.ranked.iter_mut().filter(|ranked| ranked.index == entry.at) {
+            for ranked in self.ranked.iter_mut().filter(|ranked| ranked.index == entry.index) {
                 ranked.fate = EpisodeFate::OverBudget;
             }
         }
@@ -179,7 +197,7 @@ impl ShownEpisodes {
     fn entries_in_order<'a>(&'a self, material: &PromptMaterial<'a>) -> Vec<(&'a Episode, &'a ShownEpisode)> {
         let entries = self.entries.iter();
         let mut entries: Vec<_> = entries
-            .map(|entry| (&material.episodes[entry.at].episode, entry))
+            .map(|entry| (&material.episodes[entry.index].episode, entry))
             .collect();
         entries.sort_by_key(|(episode, _)| (episode.committed_at, episode.turn));
         entries
@@ -187,7 +205,7 @@ impl ShownEpisodes {
 
     /// Returns the number of entries of a dialogue.
     pub(super) fn count_of(&self, material: &PromptMaterial<'_>, dialogue: DialogueId) -> usize {
-        let of_dialogue = |entry: &&ShownEpisode| material.episodes[entry.at].episode.dialogue == dialogue;
+        let of_dialogue = |entry: &&ShownEpisode| material.episodes[entry.index].episode.dialogue == dialogue;
         self.entries.iter().filter(of_dialogue).count()
     }
 
@@ -221,16 +239,16 @@ impl ShownEpisodes {
 
     /// Returns the trace of the considered episodes.
     pub(super) fn trace_episodes(&self, material: &PromptMaterial<'_>) -> Vec<EpisodeTrace> {
-        let shown: HashMap<usize, &str> = self
+        let shown_texts: HashMap<usize, &str> = self
             .entries
             .iter()
-            .map(|entry| (entry.at, entry.text.as_str()))
+            .map(|entry| (entry.index, entry.text.as_str()))
             .collect();
-        let mut others = MAX_TRACED_OTHERS;
+        let mut remaining_others = MAX_TRACED_OTHERS;
         let traced = self.ranked.iter().filter(|ranked| {
             let is_used = ranked.fate == EpisodeFate::Used;
-            let is_traced = is_used || others > 0;
-            others = others.saturating_sub(usize::from(!is_used));
+            let is_traced = is_used || remaining_others > 0;
+            remaining_others = remaining_others.saturating_sub(usize::from(!is_used));
             is_traced
         });
         let traced = traced.map(|ranked| {
@@ -243,7 +261,7 @@ impl ShownEpisodes {
                 importance: hit.episode.importance,
                 similarity: hit.similarity,
                 fate: ranked.fate,
-                shown_text: shown.get(&ranked.index).map(|text| (*text).to_owned()),
+                shown_text: shown_texts.get(&ranked.index).map(|text| (*text).to_owned()),
             }
         });
         traced.collect()

@@ -25,6 +25,23 @@ pub(super) struct RenderedTurn {
     lead: Option<(ChatMessage, u32)>,
 }
 
+/// Returns the message that must precede an assistant message at the start of a scene, with its tokens.
+fn render_lead(
+    templates: &Templates,
+    material: &PromptMaterial<'_>,
+    messages: &[ChatMessage],
+    number: u32,
+    count: &dyn Fn(&str) -> u32,
+) -> Result<Option<(ChatMessage, u32)>, TemplateError> {
+    let Some(scene) = material.scene else { return Ok(None) };
+    if messages.first().is_none_or(|first| first.role != ChatRole::Assistant) {
+        return Ok(None);
+    }
+    let cue = scene.render_earlier_cue(templates, material.npc, number)?;
+    let tokens = count(&cue) + FRAME_TOKENS;
+    Ok(Some((ChatMessage::new(ChatRole::User, cue), tokens)))
+}
+
 /// Renders turns in the order of their numbers. The NPC's lines become assistant messages, all other lines user
 /// messages.
 pub(super) fn render_turns(
@@ -32,13 +49,17 @@ pub(super) fn render_turns(
     material: &PromptMaterial<'_>,
     count: &dyn Fn(&str) -> u32,
 ) -> Result<Vec<RenderedTurn>, TemplateError> {
-    let (language, npc) = (material.npc.language, &material.npc.id);
-    let mut before = None;
+    let language = material.npc.language;
+    let npc = &material.npc.id;
+    let mut previous_at = None;
     material
         .history
         .iter()
         .map(|turn| {
-            let gap = (std::mem::replace(&mut before, turn.committed_at), turn.committed_at);
+            let gap = (
+                std::mem::replace(&mut previous_at, turn.committed_at),
+                turn.committed_at,
+            );
             let mut messages = Vec::with_capacity(2);
             // In a session, a player's message precedes every reply, even if the player only came up.
             if material.player.is_some() {
@@ -48,7 +69,9 @@ pub(super) fn render_turns(
                     templates.render_line(language, &turn.player_text, false)?
                 };
                 let line = match gap {
-                    (Some(before), Some(at)) => material.ages().mark_gap(templates, (before, Some(at)), line)?,
+                    (Some(previous_at), next_at @ Some(_)) => {
+                        material.ages().mark_gap(templates, previous_at, next_at, line)?
+                    }
                     _ => line,
                 };
                 messages.push(ChatMessage::new(ChatRole::User, &*line));
@@ -62,16 +85,8 @@ pub(super) fn render_turns(
                 }
                 _ => ChatMessage::new(ChatRole::Assistant, turn.reply_text.clone()),
             });
-            let lead = match (messages.first(), material.scene) {
-                (Some(first), Some(scene)) if first.role == ChatRole::Assistant => {
-                    let cue = scene.render_earlier_cue(templates, material.npc, turn.number)?;
-                    let tokens = count(&cue) + FRAME_TOKENS;
-                    Some((ChatMessage::new(ChatRole::User, cue), tokens))
-                }
-                _ => None,
-            };
             Ok(RenderedTurn {
-                lead,
+                lead: render_lead(templates, material, &messages, turn.number, count)?,
                 number: turn.number,
                 tokens: messages
                     .iter()
@@ -116,15 +131,16 @@ impl HistoryWindow {
     pub(super) fn fit_to_room(turns: Vec<RenderedTurn>, room: impl Fn(u32) -> u32) -> Self {
         let mut window = Self { turns, dropped: None };
         let mut suffix = vec![0_u32; window.turns.len() + 1];
-        for at in (0..window.turns.len()).rev() {
-            suffix[at] = suffix[at + 1].saturating_add(window.turns[at].tokens);
+        for index in (0..window.turns.len()).rev() {
+            suffix[index] = suffix[index + 1].saturating_add(window.turns[index].tokens);
         }
         let room = room(suffix[0]);
         if suffix[0] > room {
-            let begins = |at: &usize, block: u32| window.turns[*at].number.saturating_sub(1).is_multiple_of(block);
+            let begins =
+                |index: &usize, block: u32| window.turns[*index].number.saturating_sub(1).is_multiple_of(block);
             let start = [TURNS_PER_BLOCK, TURNS_PER_BLOCK / 2, TURNS_PER_BLOCK / 4, 1]
                 .into_iter()
-                .find_map(|block| (0..window.turns.len()).find(|at| begins(at, block) && suffix[*at] <= room))
+                .find_map(|block| (0..window.turns.len()).find(|index| begins(index, block) && suffix[*index] <= room))
                 .unwrap_or(window.turns.len());
             window.drop_before(start);
         }
@@ -152,7 +168,12 @@ impl HistoryWindow {
             return false;
         }
         let next = (1..self.turns.len())
-            .find(|at| self.turns[*at].number.saturating_sub(1).is_multiple_of(TURNS_PER_BLOCK))
+            .find(|index| {
+                self.turns[*index]
+                    .number
+                    .saturating_sub(1)
+                    .is_multiple_of(TURNS_PER_BLOCK)
+            })
             .unwrap_or(1);
         self.drop_before(next);
         true
@@ -172,12 +193,12 @@ impl HistoryWindow {
             .turns
             .iter()
             .rposition(|turn| turn.number.is_multiple_of(TURNS_PER_BLOCK))
-            .filter(|at| at + 1 < self.turns.len());
+            .filter(|index| index + 1 < self.turns.len());
         let mut messages = Vec::with_capacity(self.turns.len() * 2 + 1);
         messages.extend(self.lead_message().map(|(message, _)| message.clone()));
-        for (at, turn) in self.turns.iter().enumerate() {
+        for (index, turn) in self.turns.iter().enumerate() {
             messages.extend(turn.messages.iter().cloned());
-            if (Some(at) == middle || at + 1 == self.turns.len())
+            if (Some(index) == middle || index + 1 == self.turns.len())
                 && let Some(last) = messages.last_mut()
             {
                 last.cache_breakpoint = true;

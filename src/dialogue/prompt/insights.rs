@@ -21,7 +21,7 @@ use colloquy_memory::{
 
 struct ShownInsight {
     /// The position in the material.
-    at: usize,
+    index: usize,
     text: String,
     tokens: u32,
 }
@@ -42,15 +42,15 @@ impl ShownInsights {
         material: &PromptMaterial<'_>,
         budgets: &PromptSettings,
         history: &HistoryWindow,
-        left: u32,
+        remaining_tokens: u32,
         count: &dyn Fn(&str) -> u32,
     ) -> Result<Self, TurnError> {
         let mut room = budgets
             .insight_tokens
-            .min(left.saturating_sub(HEADING_TOKENS + FRAME_TOKENS));
-        let mut shown = Self::default();
+            .min(remaining_tokens.saturating_sub(HEADING_TOKENS + FRAME_TOKENS));
+        let mut selected = Self::default();
         let mut shown_sentences = HashSet::new();
-        for (at, insight) in material.insights.iter().take(MAX_INSIGHT_LINES).enumerate() {
+        for (index, insight) in material.insights.iter().take(MAX_INSIGHT_LINES).enumerate() {
             let remark = material.remark_for_dialogue(insight.dialogue);
             let text = remark.add_to(templates, material, escape_untrusted(&insight.text))?;
             let tokens = count(&text) + ITEM_TOKENS;
@@ -62,12 +62,12 @@ impl ShownInsights {
                 InsightFate::OverBudget
             } else {
                 room -= tokens;
-                shown.entries.push(ShownInsight { at, text, tokens });
+                selected.entries.push(ShownInsight { index, text, tokens });
                 InsightFate::Used
             };
-            shown.fates.push(fate);
+            selected.fates.push(fate);
         }
-        Ok(shown)
+        Ok(selected)
     }
 
     pub(super) fn tokens(&self) -> u32 {
@@ -84,7 +84,7 @@ impl ShownInsights {
     pub(super) fn drop_last(&mut self) -> bool {
         let last = self.entries.pop();
         if let Some(entry) = &last {
-            self.fates[entry.at] = InsightFate::OverBudget;
+            self.fates[entry.index] = InsightFate::OverBudget;
         }
         last.is_some()
     }
@@ -97,9 +97,9 @@ impl ShownInsights {
     ) -> Result<Vec<Value>, TurnError> {
         let ages = material.ages();
         let mut entries: Vec<&ShownInsight> = self.entries.iter().collect();
-        entries.sort_by_key(|entry| (material.insights[entry.at].last_turn_at, Reverse(entry.at)));
+        entries.sort_by_key(|entry| (material.insights[entry.index].last_turn_at, Reverse(entry.index)));
         let values = entries.into_iter().map(|entry| {
-            let ago = ages.describe_age(templates, material.insights[entry.at].last_turn_at)?;
+            let ago = ages.describe_age(templates, material.insights[entry.index].last_turn_at)?;
             Ok(context! { ago, text => entry.text.as_str() })
         });
         values.collect()
@@ -108,7 +108,7 @@ impl ShownInsights {
     /// Adds the shown lines.
     pub(super) fn add_content(&self, material: &PromptMaterial<'_>, hash: &mut ContentHash) {
         for entry in &self.entries {
-            hash.add_time(material.insights[entry.at].last_turn_at);
+            hash.add_time(material.insights[entry.index].last_turn_at);
             hash.add_text(&entry.text);
         }
     }
@@ -116,7 +116,7 @@ impl ShownInsights {
     /// Returns the trace of the considered insights.
     pub(super) fn trace_insights(&self, material: &PromptMaterial<'_>) -> Vec<InsightTrace> {
         let considered = material.insights.iter().zip(&self.fates).enumerate();
-        let traced = considered.map(|(at, (insight, &fate))| InsightTrace {
+        let traced = considered.map(|(index, (insight, &fate))| InsightTrace {
             insight: insight.id,
             entity: insight.entity.clone(),
             dialogue_id: insight.dialogue,
@@ -126,7 +126,7 @@ impl ShownInsights {
             shown_text: self
                 .entries
                 .iter()
-                .find(|entry| entry.at == at)
+                .find(|entry| entry.index == index)
                 .map(|entry| entry.text.clone()),
         });
         traced.collect()

@@ -24,7 +24,7 @@ use colloquy_memory::{
 
 struct ShownEntry {
     /// The position among the hits.
-    at: usize,
+    hit_index: usize,
     text: String,
     tokens: u32,
     /// True if the text is the entry's tell.
@@ -46,37 +46,39 @@ impl ShownLore {
         templates: &Templates,
         material: &PromptMaterial<'_>,
         budgets: &PromptSettings,
-        left: u32,
+        remaining_tokens: u32,
         count: &dyn Fn(&str) -> u32,
     ) -> Result<Self, TurnError> {
-        let Some(found) = material.lore else {
+        let Some(lore) = material.lore else {
             return Ok(Self::default());
         };
-        let mut fates: Vec<LoreFate> = found.hits.iter().map(|hit| hit.trace.fate).collect();
-        let usable: Vec<usize> = (0..fates.len()).filter(|at| fates[*at] == LoreFate::Used).collect();
+        let mut fates: Vec<LoreFate> = lore.hits.iter().map(|hit| hit.trace.fate).collect();
+        let usable: Vec<usize> = (0..fates.len())
+            .filter(|index| fates[*index] == LoreFate::Used)
+            .collect();
         let texts = usable
             .iter()
-            .map(|at| render_entry(templates, material, found, &found.hits[*at]));
+            .map(|index| render_entry(templates, material, lore, &lore.hits[*index]));
         let texts = texts.collect::<Result<Vec<String>, TurnError>>()?;
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
         let budget = PackingBudget {
             top_k: usize::MAX,
             total_tokens: budgets
                 .lore_tokens
-                .min(left.saturating_sub(2 * (HEADING_TOKENS + FRAME_TOKENS))),
+                .min(remaining_tokens.saturating_sub(2 * (HEADING_TOKENS + FRAME_TOKENS))),
             item_tokens: budgets.lore_item_tokens,
         };
         let packing = pack_texts(&texts, budget, ITEM_TOKENS, &material.counter);
-        for (at, fate) in usable.iter().zip(&packing.fates) {
+        for (index, fate) in usable.iter().zip(&packing.fates) {
             if *fate != CandidateFate::Used {
-                fates[*at] = LoreFate::OverBudget;
+                fates[*index] = LoreFate::OverBudget;
             }
         }
         let entries = packing.items.iter().map(|item| ShownEntry {
-            at: usable[item.index],
+            hit_index: usable[item.index],
             text: item.text.to_owned(),
             tokens: count(item.text) + ITEM_TOKENS,
-            is_tell: found.hits[usable[item.index]].secrecy == Secrecy::Guarded,
+            is_tell: lore.hits[usable[item.index]].secrecy == Secrecy::Guarded,
         });
         Ok(Self {
             entries: entries.collect(),
@@ -97,7 +99,7 @@ impl ShownLore {
     pub(super) fn drop_last(&mut self) -> bool {
         let last = self.entries.pop();
         if let Some(entry) = &last {
-            self.fates[entry.at] = LoreFate::OverBudget;
+            self.fates[entry.hit_index] = LoreFate::OverBudget;
         }
         last.is_some()
     }
@@ -117,13 +119,13 @@ impl ShownLore {
 
     /// Returns the trace of every considered entry.
     pub(super) fn trace_entries(&self, material: &PromptMaterial<'_>) -> Vec<LoreTrace> {
-        let hits = material.lore.into_iter().flat_map(|found| &found.hits);
-        let traced = hits.zip(&self.fates).enumerate().map(|(at, (hit, fate))| LoreTrace {
+        let hits = material.lore.into_iter().flat_map(|lore| &lore.hits);
+        let traced = hits.zip(&self.fates).enumerate().map(|(index, (hit, fate))| LoreTrace {
             fate: *fate,
             shown_text: self
                 .entries
                 .iter()
-                .find(|entry| entry.at == at)
+                .find(|entry| entry.hit_index == index)
                 .map(|entry| entry.text.clone()),
             ..hit.trace.clone()
         });
@@ -135,15 +137,15 @@ impl ShownLore {
 fn render_entry(
     templates: &Templates,
     material: &PromptMaterial<'_>,
-    found: &FoundLore,
+    lore: &FoundLore,
     hit: &LoreHit,
 ) -> Result<String, TurnError> {
-    let text = &found.entry(hit).text;
+    let text = &lore.entry(hit).text;
     if hit.secrecy == Secrecy::Guarded {
         let tell = text.tell.as_ref().map_or("", |tell| tell.text.as_str());
         return Ok(escape_untrusted(tell));
     }
-    let shown = |name: &str| {
+    let display_name = |name: &str| {
         if party::is_player(name) {
             PLAYER.to_owned()
         } else {
@@ -155,10 +157,10 @@ fn render_entry(
     let label = |word: &str| escape_untrusted(vocabulary::display_label(word, language));
     let now = hit.now.iter().map(|now| match now {
         LoreNow::Character { name, place, status } => context! {
-            who => shown(name), place => optional(place), status => status.as_deref().map(label), item => (),
+            who => display_name(name), place => optional(place), status => status.as_deref().map(label), item => (),
         },
         LoreNow::Item { item, holder } => context! {
-            who => shown(holder), place => (), status => (), item => escape_untrusted(item),
+            who => display_name(holder), place => (), status => (), item => escape_untrusted(item),
         },
     });
     let now: Vec<Value> = now.collect();

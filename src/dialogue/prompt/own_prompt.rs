@@ -10,7 +10,7 @@ pub(super) fn own_prompt_tokens(material: &PromptMaterial<'_>, count: &dyn Fn(&s
     let messages = material
         .own_prompt
         .iter()
-        .flat_map(|own| own.head.iter().chain(&own.last));
+        .flat_map(|own_prompt| own_prompt.head.iter().chain(&own_prompt.last));
     messages.map(|message| count(&message.content) + FRAME_TOKENS).sum()
 }
 
@@ -20,11 +20,11 @@ pub(super) fn enlarge_for_own_prompt<'s>(
     templates: &Templates,
     material: &PromptMaterial<'_>,
 ) -> Cow<'s, DialogueSettings> {
-    let Some(own) = material.own_prompt else {
+    let Some(own_prompt) = material.own_prompt else {
         return Cow::Borrowed(settings);
     };
     let count = |text: &str| templates.count_tokens(material.counter, text);
-    let history = own
+    let history = own_prompt
         .history
         .iter()
         .map(|(_, message)| count(&message.content) + FRAME_TOKENS);

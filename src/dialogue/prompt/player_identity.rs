@@ -45,8 +45,8 @@ pub(crate) fn player_own_names<'f>(reader: PromptReader<'_>, standing: &'f [Fact
     let mut names: Vec<&Fact> = standing.iter().filter(tells_name).collect();
     names.sort_by_key(|fact| (aliases::tells_nickname(&fact.statement), fact.valid_at, fact.id));
     // A name may be told again to others.
-    let mut told = HashSet::new();
-    names.retain(|fact| told.insert(sentence_key(&fact.statement.object)));
+    let mut told_names = HashSet::new();
+    names.retain(|fact| told_names.insert(sentence_key(&fact.statement.object)));
     names
 }
 
@@ -65,16 +65,17 @@ pub(super) struct PlayerIdentity {
 }
 
 impl PlayerIdentity {
-    /// Selects the parts that fit `budget` and `left`, both in tokens: the names first, the summary cut to the rest.
+    /// Selects the parts that fit `budget` and `remaining_tokens`, both in tokens: the names first, the summary cut to
+    /// the rest.
     pub(super) fn select_fitting(
         templates: &Templates,
         material: &PromptMaterial<'_>,
         budget: u32,
-        left: u32,
+        remaining_tokens: u32,
         count: &dyn Fn(&str) -> u32,
     ) -> Result<Self, TurnError> {
-        let mut room = budget.min(left.saturating_sub(HEADING_TOKENS + FRAME_TOKENS));
-        let mut who = Self::default();
+        let mut room = budget.min(remaining_tokens.saturating_sub(HEADING_TOKENS + FRAME_TOKENS));
+        let mut identity = Self::default();
         let reader = material.reader();
         for fact in player_own_names(reader, material.standing) {
             let text = attribute_to(
@@ -85,27 +86,27 @@ impl PlayerIdentity {
                 &fact.view.content,
             )?;
             // The first name is the one by which all may call the player. A later one may be a confidence.
-            let remark = match who.names.first() {
+            let remark = match identity.names.first() {
                 None => Remark::default(),
                 Some(_) => material.remark_for_knowers(&fact.audience.knowers),
             };
             let text = remark.add_to(templates, material, text)?;
             let tokens = count(&text) + ITEM_TOKENS;
-            if tokens <= room && who.names.len() < MAX_NAMES {
+            if tokens <= room && identity.names.len() < MAX_NAMES {
                 room -= tokens;
-                who.names.push((fact.id, text, tokens));
+                identity.names.push((fact.id, text, tokens));
             } else {
-                who.dropped += 1;
+                identity.dropped += 1;
             }
         }
         let Some(meeting) = material.meeting else {
-            return Ok(who);
+            return Ok(identity);
         };
         if 2 * ITEM_TOKENS <= room {
             room -= 2 * ITEM_TOKENS;
-            who.met = Some((meeting.last_turn_at, 2 * ITEM_TOKENS));
+            identity.met = Some((meeting.last_turn_at, 2 * ITEM_TOKENS));
         } else {
-            who.dropped += 1;
+            identity.dropped += 1;
         }
         if let Some(summary) = &meeting.summary {
             let text = escape_untrusted(&summary.text);
@@ -114,11 +115,11 @@ impl PlayerIdentity {
             let remark = material.remark_for_earlier_talk();
             let frame = count(&remark.add_to(templates, material, String::new())?) + 3 * ITEM_TOKENS;
             let sentences = last_sentences(&text, room.saturating_sub(frame), count);
-            who.dropped += usize::from(sentences.is_none());
-            who.summary = sentences.map(|text| (text.to_owned(), count(text) + frame));
-            who.summed_up_before = meeting.earlier_summary_at(|at| material.ages().day_of(at));
+            identity.dropped += usize::from(sentences.is_none());
+            identity.summary = sentences.map(|text| (text.to_owned(), count(text) + frame));
+            identity.summed_up_before = meeting.earlier_summary_at(|moment| material.ages().day_of(moment));
         }
-        Ok(who)
+        Ok(identity)
     }
 
     pub(super) fn tokens(&self) -> u32 {
@@ -154,8 +155,8 @@ impl PlayerIdentity {
         for (_, name, _) in &self.names {
             hash.add_text(name);
         }
-        for at in [self.met.map(|met| met.0), self.summed_up_before].into_iter().flatten() {
-            hash.add_time(at);
+        for moment in [self.met.map(|met| met.0), self.summed_up_before].into_iter().flatten() {
+            hash.add_time(moment);
         }
         if let Some((summary, _)) = &self.summary {
             hash.add_text(summary);
@@ -171,10 +172,13 @@ impl PlayerIdentity {
         if self.is_empty() {
             return Ok(Value::from(()));
         }
-        let ago = self.met.map(|(at, _)| ages.describe_age(templates, at)).transpose()?;
-        let before = self
+        let ago = self
+            .met
+            .map(|(moment, _)| ages.describe_age(templates, moment))
+            .transpose()?;
+        let summary_age = self
             .summed_up_before
-            .map(|at| ages.describe_age(templates, at))
+            .map(|moment| ages.describe_age(templates, moment))
             .transpose()?;
         let names: Vec<Value> = self.names.iter().map(|name| name.1.as_str().into()).collect();
         let remark = material.remark_for_earlier_talk();
@@ -184,7 +188,7 @@ impl PlayerIdentity {
             .transpose()?;
         Ok(context! {
             names, ago => ago.unwrap_or_default(), summary => summary.unwrap_or_default(),
-            before => before.unwrap_or_default(),
+            before => summary_age.unwrap_or_default(),
         })
     }
 }

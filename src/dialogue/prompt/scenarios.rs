@@ -10,7 +10,7 @@ use super::{
     templates::Templates,
     untrusted::escape_untrusted,
 };
-use crate::{settings::DialogueSettings, turn::TurnError};
+use crate::{scenarios::ScenarioHit, settings::DialogueSettings, turn::TurnError};
 use colloquy_core::ids::ScenarioId;
 use colloquy_memory::{
     packing::{PackingBudget, pack_texts},
@@ -48,7 +48,7 @@ impl ShownScenarios {
         templates: &Templates,
         material: &PromptMaterial<'_>,
         settings: &DialogueSettings,
-        left: u32,
+        remaining_tokens: u32,
         count: &dyn Fn(&str) -> u32,
     ) -> Result<Self, TurnError> {
         let tell_texts = material.tells.iter().take(MAX_SHOWN_TELLS).map(|hidden| {
@@ -57,17 +57,22 @@ impl ShownScenarios {
             (text, tokens)
         });
         let tell_texts: Vec<(String, u32)> = tell_texts.collect();
-        let left = left.saturating_sub(tell_tokens(&tell_texts));
-        let opened = material.opened.iter().take(MAX_OPENED).enumerate().map(|(at, opened)| {
-            let title = escape_untrusted(&opened.title);
-            let tokens = count(&title) + ITEM_TOKENS;
-            (at, title, tokens)
-        });
+        let remaining_tokens = remaining_tokens.saturating_sub(tell_tokens(&tell_texts));
+        let opened = material
+            .opened
+            .iter()
+            .take(MAX_OPENED)
+            .enumerate()
+            .map(|(index, opened)| {
+                let title = escape_untrusted(&opened.title);
+                let tokens = count(&title) + ITEM_TOKENS;
+                (index, title, tokens)
+            });
         let mut opened: Vec<(usize, String, u32)> = opened.collect();
-        if opened_tokens(&opened) > left {
+        if opened_tokens(&opened) > remaining_tokens {
             opened.clear();
         }
-        let left = left.saturating_sub(opened_tokens(&opened));
+        let remaining_tokens = remaining_tokens.saturating_sub(opened_tokens(&opened));
         let Some(past) = material.past else {
             return Ok(Self {
                 opened,
@@ -76,45 +81,14 @@ impl ShownScenarios {
             });
         };
         let mut fates: Vec<CandidateFate> = past.hits.iter().map(|hit| hit.fate).collect();
-        let strong: Vec<usize> = (0..fates.len())
-            .filter(|&at| fates[at] != CandidateFate::TooWeak)
-            .collect();
-        let texts = strong.iter().map(|&at| {
-            let hit = &past.hits[at];
-            let text = escape_untrusted(&format!("{}: {}", hit.scenario.title, hit.scenario.content));
-            let remark = if hit.scenario.is_conditional() {
-                material.remark_for_earlier_talk()
-            } else {
-                Remark::default()
-            };
-            remark.with_news(hit.news).add_to(templates, material, text)
-        });
-        let texts = texts.collect::<Result<Vec<String>, _>>()?;
-        let budget = PackingBudget {
-            top_k: settings.scenarios.top_k,
-            total_tokens: settings
-                .prompt
-                .scenario_tokens
-                .min(left.saturating_sub(HEADING_TOKENS + FRAME_TOKENS + INTRODUCTION_TOKENS)),
-            item_tokens: settings.prompt.scenario_item_tokens,
-        };
-        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-        let packing = pack_texts(&texts, budget, ITEM_TOKENS, &material.counter);
-        for (&at, &fate) in strong.iter().zip(&packing.fates) {
-            fates[at] = fate;
-        }
-        let items: Vec<_> = packing
-            .items
-            .iter()
-            .map(|item| (strong[item.index], item.text.to_owned(), item.tokens + ITEM_TOKENS))
-            .collect();
-        opened.retain(|(at, ..)| {
-            let id = &material.opened[*at].id;
-            !items.iter().any(|(at, ..)| past.hits[*at].scenario.id == *id)
+        let items = pack_hits(templates, material, settings, remaining_tokens, &past.hits, &mut fates)?;
+        opened.retain(|(index, ..)| {
+            let id = &material.opened[*index].id;
+            !items.iter().any(|(index, ..)| past.hits[*index].scenario.id == *id)
         });
         let is_over_budget = |fate: &&CandidateFate| **fate == CandidateFate::OverBudget;
         Ok(Self {
-            is_there: past.asked || !items.is_empty(),
+            is_there: past.is_asked || !items.is_empty(),
             dropped: fates.iter().filter(is_over_budget).count(),
             items,
             fates,
@@ -140,12 +114,12 @@ impl ShownScenarios {
     /// Drops the last scenario, then the titles, then the section itself, and finally the tells. Returns `false` if
     /// all are gone.
     pub(super) fn drop_last(&mut self) -> bool {
-        let Some((at, ..)) = self.items.pop() else {
+        let Some((index, ..)) = self.items.pop() else {
             return self.opened.pop().is_some()
                 || std::mem::take(&mut self.is_there)
                 || self.tell_texts.pop().is_some();
         };
-        self.fates[at] = CandidateFate::OverBudget;
+        self.fates[index] = CandidateFate::OverBudget;
         self.dropped += 1;
         true
     }
@@ -174,7 +148,7 @@ impl ShownScenarios {
     }
 
     pub(super) fn opened_scenarios(&self, material: &PromptMaterial<'_>) -> Vec<ScenarioId> {
-        let ids = self.opened.iter().map(|(at, ..)| material.opened[*at].id.clone());
+        let ids = self.opened.iter().map(|(index, ..)| material.opened[*index].id.clone());
         ids.collect()
     }
 
@@ -186,8 +160,8 @@ impl ShownScenarios {
     /// Returns the trace of every considered scenario.
     pub(super) fn trace_scenarios(&self, material: &PromptMaterial<'_>) -> Vec<ScenarioTrace> {
         let hits = material.past.into_iter().flat_map(|past| &past.hits);
-        let traced_tells = material.tells.iter().enumerate().map(|(at, hidden)| {
-            let shown = self.tell_texts.get(at).map(|(text, _)| text.clone());
+        let traced_tells = material.tells.iter().enumerate().map(|(index, hidden)| {
+            let shown_text = self.tell_texts.get(index).map(|(text, _)| text.clone());
             ScenarioTrace {
                 scenario: hidden.id.clone(),
                 title: hidden.title.clone(),
@@ -195,16 +169,16 @@ impl ShownScenarios {
                 score: ScenarioScore::default(),
                 recent: false,
                 news: None,
-                fate: match shown {
+                fate: match shown_text {
                     Some(_) => CandidateFate::Used,
                     None => CandidateFate::OverBudget,
                 },
-                shown_text: shown,
+                shown_text,
             }
         });
         hits.zip(&self.fates)
             .enumerate()
-            .map(|(at, (hit, &fate))| ScenarioTrace {
+            .map(|(index, (hit, &fate))| ScenarioTrace {
                 scenario: hit.scenario.id.clone(),
                 title: hit.scenario.title.clone(),
                 secrecy: Secrecy::Open,
@@ -212,27 +186,72 @@ impl ShownScenarios {
                 recent: hit.recent,
                 news: hit.news,
                 fate,
-                shown_text: self.items.iter().find(|item| item.0 == at).map(|item| item.1.clone()),
+                shown_text: self
+                    .items
+                    .iter()
+                    .find(|item| item.0 == index)
+                    .map(|item| item.1.clone()),
             })
             .chain(traced_tells)
             .collect()
     }
 }
 
+/// Packs the strong ones of the scenarios. Returns their indexes, texts and tokens, and sets their fates.
+fn pack_hits(
+    templates: &Templates,
+    material: &PromptMaterial<'_>,
+    settings: &DialogueSettings,
+    remaining_tokens: u32,
+    hits: &[ScenarioHit],
+    fates: &mut [CandidateFate],
+) -> Result<Vec<(usize, String, u32)>, TurnError> {
+    let strong: Vec<usize> = (0..fates.len())
+        .filter(|&index| fates[index] != CandidateFate::TooWeak)
+        .collect();
+    let texts = strong.iter().map(|&index| {
+        let hit = &hits[index];
+        let text = escape_untrusted(&format!("{}: {}", hit.scenario.title, hit.scenario.content));
+        let remark = if hit.scenario.is_conditional() {
+            material.remark_for_earlier_talk()
+        } else {
+            Remark::default()
+        };
+        remark.with_news(hit.news).add_to(templates, material, text)
+    });
+    let texts = texts.collect::<Result<Vec<String>, _>>()?;
+    let budget = PackingBudget {
+        top_k: settings.scenarios.top_k,
+        total_tokens: settings
+            .prompt
+            .scenario_tokens
+            .min(remaining_tokens.saturating_sub(HEADING_TOKENS + FRAME_TOKENS + INTRODUCTION_TOKENS)),
+        item_tokens: settings.prompt.scenario_item_tokens,
+    };
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    let packing = pack_texts(&texts, budget, ITEM_TOKENS, &material.counter);
+    for (&index, &fate) in strong.iter().zip(&packing.fates) {
+        fates[index] = fate;
+    }
+    let items = packing.items.iter();
+    let items = items.map(|item| (strong[item.index], item.text.to_owned(), item.tokens + ITEM_TOKENS));
+    Ok(items.collect())
+}
+
 fn opened_tokens(opened: &[(usize, String, u32)]) -> u32 {
-    let all: u32 = opened.iter().map(|(.., tokens)| tokens).sum();
+    let line_tokens: u32 = opened.iter().map(|(.., tokens)| tokens).sum();
     if opened.is_empty() {
         0
     } else {
-        all + HEADING_TOKENS + INTRODUCTION_TOKENS
+        line_tokens + HEADING_TOKENS + INTRODUCTION_TOKENS
     }
 }
 
 fn tell_tokens(tell_texts: &[(String, u32)]) -> u32 {
-    let all: u32 = tell_texts.iter().map(|(_, tokens)| tokens).sum();
+    let line_tokens: u32 = tell_texts.iter().map(|(_, tokens)| tokens).sum();
     if tell_texts.is_empty() {
         0
     } else {
-        all + HEADING_TOKENS + INTRODUCTION_TOKENS
+        line_tokens + HEADING_TOKENS + INTRODUCTION_TOKENS
     }
 }

@@ -16,26 +16,31 @@ pub(super) struct ShownSceneNotes {
 
 impl ShownSceneNotes {
     /// Selects the latest notes that fit the budget and the room that is left.
-    pub(super) fn select_fitting(notes: &[String], budget: u32, left: u32, count: &dyn Fn(&str) -> u32) -> Self {
+    pub(super) fn select_fitting(
+        notes: &[String],
+        budget: u32,
+        remaining_tokens: u32,
+        count: &dyn Fn(&str) -> u32,
+    ) -> Self {
         let heading = HEADING_TOKENS + FRAME_TOKENS;
-        let mut slot = budget.min(left.saturating_sub(heading));
-        let mut shown = Self::default();
+        let mut slot = budget.min(remaining_tokens.saturating_sub(heading));
+        let mut selected = Self::default();
         for note in notes.iter().rev() {
             let text = escape_untrusted(note);
             let tokens = count(&text) + ITEM_TOKENS;
             if tokens > slot {
-                shown.dropped += 1;
+                selected.dropped += 1;
                 continue;
             }
             slot -= tokens;
-            shown.tokens += tokens;
-            shown.texts.push(text);
+            selected.tokens += tokens;
+            selected.texts.push(text);
         }
-        shown.texts.reverse();
-        if !shown.texts.is_empty() {
-            shown.tokens += heading;
+        selected.texts.reverse();
+        if !selected.texts.is_empty() {
+            selected.tokens += heading;
         }
-        shown
+        selected
     }
 
     pub(super) fn texts(&self) -> &[String] {

@@ -1,5 +1,6 @@
 //! The content of a prompt besides persona and line, and the order in which content is dropped.
 
+mod notes;
 pub(super) mod sections;
 
 use std::cell::LazyCell;
@@ -24,7 +25,7 @@ use super::{
     untrusted::escape_untrusted,
 };
 use crate::{
-    settings::{EpisodeSettings, PromptSettings},
+    settings::{DialogueSettings, PromptSettings},
     turn::TurnError,
 };
 use colloquy_core::ids::{DialogueId, FactId, ScenarioId, SummaryId};
@@ -50,10 +51,10 @@ struct SummaryItem {
     id: SummaryId,
     from: u32,
     to: u32,
-    at: DateTime<Utc>,
+    created_at: DateTime<Utc>,
     text: String,
     /// The text with its dates in words.
-    shown: String,
+    shown_text: String,
     tokens: u32,
 }
 
@@ -80,13 +81,19 @@ impl StandingContext {
         material: &PromptMaterial<'_>,
         budgets: &PromptSettings,
         past: ShownScenarios,
-        left: u32,
+        remaining_tokens: u32,
         count: &dyn Fn(&str) -> u32,
     ) -> Result<Self, TurnError> {
-        let mut left = left.saturating_sub(MAX_HEADINGS * (HEADING_TOKENS + FRAME_TOKENS));
-        let who = PlayerIdentity::select_fitting(templates, material, budgets.acquaintance_tokens, left, count)?;
-        left = left.saturating_sub(who.tokens());
-        let mut facts = StandingFacts::select_fitting(templates, material, budgets, &mut left, count)?;
+        let mut remaining_tokens = remaining_tokens.saturating_sub(MAX_HEADINGS * (HEADING_TOKENS + FRAME_TOKENS));
+        let who = PlayerIdentity::select_fitting(
+            templates,
+            material,
+            budgets.acquaintance_tokens,
+            remaining_tokens,
+            count,
+        )?;
+        remaining_tokens = remaining_tokens.saturating_sub(who.tokens());
+        let mut facts = StandingFacts::select_fitting(templates, material, budgets, &mut remaining_tokens, count)?;
         facts.state_ids.extend(who.name_facts());
         let mut standing = Self {
             facts,
@@ -97,40 +104,53 @@ impl StandingContext {
             overheard_dropped: 0,
             past,
             actions: ShownActions::default(),
-            corrections: ShownCorrections::select_fitting(material, left, count),
+            corrections: ShownCorrections::select_fitting(material, remaining_tokens, count),
             scene_notes: ShownSceneNotes::default(),
         };
-        left = left.saturating_sub(standing.corrections.tokens());
+        remaining_tokens = remaining_tokens.saturating_sub(standing.corrections.tokens());
         standing.scene_notes =
-            ShownSceneNotes::select_fitting(material.scene_notes, budgets.scene_note_tokens, left, count);
-        left = left.saturating_sub(standing.scene_notes.tokens());
+            ShownSceneNotes::select_fitting(material.scene_notes, budgets.scene_note_tokens, remaining_tokens, count);
+        remaining_tokens = remaining_tokens.saturating_sub(standing.scene_notes.tokens());
+        standing.select_world_lines(material, &mut remaining_tokens, count);
+        standing.actions = ShownActions::select_fitting(templates, material, &mut remaining_tokens, count)?;
+        let slot = remaining_tokens.saturating_sub(HEADING_TOKENS + FRAME_TOKENS);
+        standing.select_overheard(material, slot.min(budgets.overheard_tokens), count);
+        Ok(standing)
+    }
+
+    fn select_world_lines(
+        &mut self,
+        material: &PromptMaterial<'_>,
+        remaining_tokens: &mut u32,
+        count: &dyn Fn(&str) -> u32,
+    ) {
         let mut chars = MAX_WORLD_CHARS;
         for line in &material.world_lines {
-            let (length, tokens) = (line.chars().count(), count(line) + ITEM_TOKENS);
-            if length > chars || tokens > left {
-                standing.world_dropped += 1;
+            let length = line.chars().count();
+            let tokens = count(line) + ITEM_TOKENS;
+            if length > chars || tokens > *remaining_tokens {
+                self.world_dropped += 1;
                 continue;
             }
             chars -= length;
-            left -= tokens;
-            standing.world.push((line.clone(), tokens));
+            *remaining_tokens -= tokens;
+            self.world.push((line.clone(), tokens));
         }
-        standing.actions = ShownActions::select_fitting(templates, material, &mut left, count)?;
-        let mut slot = budgets
-            .overheard_tokens
-            .min(left.saturating_sub(HEADING_TOKENS + FRAME_TOKENS));
+    }
+
+    /// Lines are selected from the newest without gaps: questions are about the last lines.
+    fn select_overheard(&mut self, material: &PromptMaterial<'_>, mut slot: u32, count: &dyn Fn(&str) -> u32) {
         for line in material.overheard.iter().rev() {
-            let (name, text) = (escape_untrusted(&line.name), escape_untrusted(&line.text));
+            let name = escape_untrusted(&line.name);
+            let text = escape_untrusted(&line.text);
             let tokens = count(&name) + count(&text) + ITEM_TOKENS;
-            // Lines are selected from the newest without gaps: questions are about the last lines.
             if tokens > slot {
                 break;
             }
             slot -= tokens;
-            standing.overheard.insert(0, (name, text, tokens));
+            self.overheard.insert(0, (name, text, tokens));
         }
-        standing.overheard_dropped = material.overheard.len() - standing.overheard.len();
-        Ok(standing)
+        self.overheard_dropped = material.overheard.len() - self.overheard.len();
     }
 
     /// Returns the tokens of the parts that may change every turn.
@@ -218,26 +238,27 @@ impl PromptSelection {
         self.history.has_turn(summary.from_turn) && self.history.has_turn(summary.to_turn)
     }
 
-    /// Selects the summaries within `left` tokens, less the tokens of the episodes. A summary of turns that the history
-    /// shows would tell them twice.
+    /// Selects the summaries within `remaining_tokens` tokens, less the tokens of the episodes. A summary of turns that
+    /// the history shows would tell them twice.
     pub(super) fn add_summaries(
         &mut self,
         templates: &Templates,
         material: &PromptMaterial<'_>,
         budgets: &PromptSettings,
-        left: u32,
+        remaining_tokens: u32,
         count: &dyn Fn(&str) -> u32,
     ) -> Result<(), TurnError> {
-        let left = left.saturating_sub(episodes::reserved_tokens(material, budgets, left));
+        let remaining_tokens =
+            remaining_tokens.saturating_sub(episodes::reserved_tokens(material, budgets, remaining_tokens));
         let mut room = budgets
             .summary_tokens
-            .min(left.saturating_sub(HEADING_TOKENS + FRAME_TOKENS));
+            .min(remaining_tokens.saturating_sub(HEADING_TOKENS + FRAME_TOKENS));
         let summaries = material.summaries.iter();
         let needed: Vec<&Summary> = summaries.filter(|summary| !self.shows_turns_of(summary)).collect();
         for summary in needed.iter().rev() {
             let text = escape_untrusted(&summary.text);
-            let shown = material.ages().word_dates(templates, text.clone())?;
-            let tokens = count(&shown) + ITEM_TOKENS + 4;
+            let shown_text = material.ages().word_dates(templates, text.clone())?;
+            let tokens = count(&shown_text) + ITEM_TOKENS + 4;
             // Without gaps: an older summary must not replace a newer summary that did not fit.
             if tokens > room {
                 break;
@@ -247,9 +268,9 @@ impl PromptSelection {
                 id: summary.id,
                 from: summary.from_turn,
                 to: summary.to_turn,
-                at: summary.created_at,
+                created_at: summary.created_at,
                 text,
-                shown,
+                shown_text,
                 tokens,
             });
         }
@@ -258,40 +279,51 @@ impl PromptSelection {
         Ok(())
     }
 
-    /// Selects the episodes within the rest of the `left` tokens after the summaries. Summaries of the prompt may tell some
-    /// already.
+    /// Selects the episodes within the rest of the `remaining_tokens` tokens after the summaries. Summaries of the
+    /// prompt may tell some already.
     pub(super) fn add_episodes(
         &mut self,
         templates: &Templates,
         material: &PromptMaterial<'_>,
-        settings: (&PromptSettings, &EpisodeSettings),
-        left: u32,
+        settings: &DialogueSettings,
+        remaining_tokens: u32,
         count: &dyn Fn(&str) -> u32,
     ) -> Result<(), TurnError> {
-        let left = left.saturating_sub(self.summary_tokens());
-        let of_meeting = self.standing.who.summary();
-        let texts = self.summaries.iter().map(|item| item.text.as_str()).chain(of_meeting);
+        let remaining_tokens = remaining_tokens.saturating_sub(self.summary_tokens());
+        let meeting_summary = self.standing.who.summary();
+        let texts = self
+            .summaries
+            .iter()
+            .map(|item| item.text.as_str())
+            .chain(meeting_summary);
         let summaries = LazyCell::new(|| texts.map(|text| templates.told_content(text)).collect::<Vec<_>>());
         let is_told_by_summary = |text: &str| {
-            let said = LazyCell::new(|| templates.told_content(text));
-            summaries.iter().any(|summary| summary.tells(&said))
+            let content = LazyCell::new(|| templates.told_content(text));
+            summaries.iter().any(|summary| summary.tells(&content))
         };
         let is_told_by_facts = |episode: &Episode| {
             let facts = self.join_memories_of_turn(material, (episode.dialogue, episode.number));
             !facts.is_empty() && ToldContent::of_text(&facts).tells(&templates.told_content(&episode.text))
         };
-        let told = ToldElsewhere {
+        let elsewhere = ToldElsewhere {
             by_summary: &is_told_by_summary,
             by_facts: &is_told_by_facts,
         };
-        self.episodes =
-            ShownEpisodes::select_fitting(templates, material, settings, &self.history, &told, left, count)?;
+        self.episodes = ShownEpisodes::select_fitting(
+            templates,
+            material,
+            settings,
+            &self.history,
+            &elsewhere,
+            remaining_tokens,
+            count,
+        )?;
         Ok(())
     }
 
     /// Returns the found facts of the prompt that a turn taught, as one text.
     fn join_memories_of_turn(&self, material: &PromptMaterial<'_>, turn: (DialogueId, u32)) -> String {
-        let of_turn = |(at, _): &&(usize, String)| material.hits[*at].body.source == Some(turn);
+        let of_turn = |(index, _): &&(usize, String)| material.hits[*index].body.source == Some(turn);
         let facts: Vec<&str> = self
             .memories
             .iter()
@@ -311,31 +343,34 @@ impl PromptSelection {
         self.summary_tokens() + with_heading(self.episodes.tokens())
     }
 
-    /// Selects the insights within the rest of the `left` tokens after the summaries and the episodes.
+    /// Selects the insights within the rest of the `remaining_tokens` tokens after the summaries and the episodes.
     pub(super) fn add_insights(
         &mut self,
         templates: &Templates,
         material: &PromptMaterial<'_>,
         budgets: &PromptSettings,
-        left: u32,
+        remaining_tokens: u32,
         count: &dyn Fn(&str) -> u32,
     ) -> Result<(), TurnError> {
-        let left = left.saturating_sub(self.tokens_of_past());
-        self.insights = ShownInsights::select_fitting(templates, material, budgets, &self.history, left, count)?;
+        let remaining_tokens = remaining_tokens.saturating_sub(self.tokens_of_past());
+        self.insights =
+            ShownInsights::select_fitting(templates, material, budgets, &self.history, remaining_tokens, count)?;
         Ok(())
     }
 
-    /// Selects the lore within the rest of the `left` tokens after the summaries, the episodes and the insights.
+    /// Selects the lore within the rest of the `remaining_tokens` tokens after the summaries, the episodes and the
+    /// insights.
     pub(super) fn add_lore(
         &mut self,
         templates: &Templates,
         material: &PromptMaterial<'_>,
         budgets: &PromptSettings,
-        left: u32,
+        remaining_tokens: u32,
         count: &dyn Fn(&str) -> u32,
     ) -> Result<(), TurnError> {
-        let left = left.saturating_sub(self.tokens_of_past() + with_heading(self.insights.tokens()));
-        self.lore = ShownLore::select_fitting(templates, material, budgets, left, count)?;
+        let remaining_tokens =
+            remaining_tokens.saturating_sub(self.tokens_of_past() + with_heading(self.insights.tokens()));
+        self.lore = ShownLore::select_fitting(templates, material, budgets, remaining_tokens, count)?;
         Ok(())
     }
 
@@ -349,8 +384,8 @@ impl PromptSelection {
             self.summaries_dropped += 1;
         } else if self.episodes.drop_last() {
             // The same here.
-        } else if let Some((at, _)) = self.memories.pop() {
-            fates[at] = CandidateFate::OverBudget;
+        } else if let Some((index, _)) = self.memories.pop() {
+            fates[index] = CandidateFate::OverBudget;
             self.memories_dropped += 1;
         } else if self.history.drop_block() || self.standing.actions.drop_last() || self.standing.world.pop().is_some()
         {
@@ -379,14 +414,16 @@ impl PromptSelection {
     ) -> Result<Vec<ChatMessage>, TurnError> {
         let mut first = ChatMessage::new(ChatRole::System, system);
         first.cache_breakpoint = true;
-        let mut messages: Vec<ChatMessage> = material.own_prompt.map_or_else(Vec::new, |own| own.head.clone());
+        let mut messages: Vec<ChatMessage> = material
+            .own_prompt
+            .map_or_else(Vec::new, |own_prompt| own_prompt.head.clone());
         messages.push(first);
         let pinned = self.standing.facts.pinned_values();
         let ages = material.ages();
         let who = self.standing.who.template_values(templates, material)?;
         let summaries = self.summaries.iter().map(|item| {
-            let ago = ages.describe_age(templates, item.at)?;
-            Ok(context! { from => item.from, to => item.to, ago, text => item.shown.as_str() })
+            let ago = ages.describe_age(templates, item.created_at)?;
+            Ok(context! { from => item.from, to => item.to, ago, text => item.shown_text.as_str() })
         });
         let summaries = summaries.collect::<Result<Vec<Value>, TurnError>>()?;
         let episodes = self.episodes.template_values(templates, material, false)?;
@@ -397,22 +434,27 @@ impl PromptSelection {
             messages.push(ChatMessage::new(ChatRole::System, memory));
         }
         messages.extend(self.history.messages());
-        let now = self.render_context(templates, language, material)?;
-        if let Some(own) = material.own_prompt.filter(|own| own.has_line()) {
-            let context = if now.is_empty() {
-                now
+        let context_text = self.render_context(templates, language, material)?;
+        if let Some(own_prompt) = material.own_prompt.filter(|own_prompt| own_prompt.has_line()) {
+            let context = if context_text.is_empty() {
+                context_text
             } else {
                 let mark = templates.render(language, Template::ReplySaidNow, context! {})?;
-                format!("{now}\n\n{}", mark.trim())
+                format!("{context_text}\n\n{}", mark.trim())
             };
-            messages.extend(own.last_after(&context));
+            messages.extend(own_prompt.last_after(&context));
             return Ok(messages);
         }
-        messages.extend(material.own_prompt.iter().flat_map(|own| own.last.iter().cloned()));
-        let last = if now.is_empty() {
+        messages.extend(
+            material
+                .own_prompt
+                .iter()
+                .flat_map(|own_prompt| own_prompt.last.iter().cloned()),
+        );
+        let last = if context_text.is_empty() {
             line.to_owned()
         } else {
-            format!("{now}\n\n{line}")
+            format!("{context_text}\n\n{line}")
         };
         messages.push(ChatMessage::new(ChatRole::User, last));
         Ok(messages)
@@ -423,7 +465,7 @@ impl PromptSelection {
     fn memories_in_order<'a>(&'a self, material: &PromptMaterial<'a>) -> Vec<(&'a RecallBody, &'a str)> {
         let memories = self.memories.iter();
         let mut memories: Vec<_> = memories
-            .map(|(at, text)| (&*material.hits[*at].body, text.as_str()))
+            .map(|(index, text)| (&*material.hits[*index].body, text.as_str()))
             .collect();
         memories.sort_by_key(|(body, _)| (body.valid_at, body.id));
         memories
@@ -433,7 +475,7 @@ impl PromptSelection {
     /// numbers tell the order within a day.
     fn turn_number(&self, material: &PromptMaterial<'_>, body: &RecallBody) -> Option<u32> {
         let (dialogue, turn) = body.source?;
-        let memories = self.memories.iter().map(|(at, _)| material.hits[*at].body.source);
+        let memories = self.memories.iter().map(|(index, _)| material.hits[*index].body.source);
         let memories = memories.flatten().filter(|(source, _)| *source == dialogue);
         let is_earlier = dialogue != material.dialogue;
         (is_earlier && memories.count() + self.episodes.count_of(material, dialogue) > 1).then_some(turn)
@@ -447,12 +489,12 @@ impl PromptSelection {
     ) -> Result<String, TurnError> {
         let ages = material.ages();
         // What authors wrote holds regardless of its date.
-        let (authored, told): (Vec<_>, Vec<_>) = self
+        let (authored, learned): (Vec<_>, Vec<_>) = self
             .memories_in_order(material)
             .into_iter()
             .partition(|(hit, _)| hit.speaker == party::AUTHOR && hit.kind != FactKind::Event);
-        let known: Vec<Value> = authored.iter().map(|(_, text)| (*text).into()).collect();
-        let facts = told.into_iter().map(|(hit, text)| {
+        let authored_texts: Vec<Value> = authored.iter().map(|(_, text)| (*text).into()).collect();
+        let facts = learned.into_iter().map(|(hit, text)| {
             let ago = ages.describe_age(templates, hit.valid_at)?;
             Ok(context! { text, ago, turn => self.turn_number(material, hit) })
         });
@@ -491,7 +533,7 @@ impl PromptSelection {
         let corrections = self.standing.corrections.template_values();
         let values = context! {
             scene_notes => self.standing.scene_notes.texts().to_vec(),
-            corrections, today => date_of_today, witnesses, facts, known, world_state, overheard, past, lore,
+            corrections, today => date_of_today, witnesses, facts, known => authored_texts, world_state, overheard, past, lore,
             tells => tell_texts, episodes, insights,
             ..context! { ..self.standing.actions.template_values(), ..self.standing.facts.state_values(templates, ages)? }
         };
@@ -542,40 +584,5 @@ impl PromptSelection {
     /// Returns how a standing fact is included; `None` if the fact is not included.
     pub(super) fn standing_fate(&self, fact: FactId) -> Option<CandidateFate> {
         self.standing.facts.fate_of(fact)
-    }
-
-    /// Returns notes for a person who asks why content is missing.
-    pub(super) fn collect_notes(&self, material: &PromptMaterial<'_>) -> Vec<String> {
-        let mut notes = Vec::new();
-        if let Some((from, to)) = self.history.dropped_turns() {
-            notes.push(format!("turns {from} to {to} did not fit the history budget"));
-        }
-        for summary in material.summaries.iter().filter(|summary| self.shows_turns_of(summary)) {
-            let (from, to) = (summary.from_turn, summary.to_turn);
-            notes.push(format!(
-                "the summary of turns {from} to {to} was left out: the history has these turns"
-            ));
-        }
-        if self.standing.facts.pinned_dropped > 0 {
-            notes.push(format!(
-                "{} pinned facts did not fit their slot",
-                self.standing.facts.pinned_dropped
-            ));
-        }
-        if self.standing.world_dropped > 0 {
-            let dropped = self.standing.world_dropped;
-            notes.push(format!("{dropped} lines about the world did not fit"));
-        }
-        let scene_notes = self.standing.scene_notes.dropped_count();
-        if scene_notes > 0 {
-            notes.push(format!(
-                "{scene_notes} notes of the chat program did not fit their slot"
-            ));
-        }
-        let actions = self.standing.actions.dropped_count();
-        if actions > 0 {
-            notes.push(format!("{actions} lines about actions did not fit"));
-        }
-        notes
     }
 }

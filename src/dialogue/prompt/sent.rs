@@ -24,8 +24,8 @@ struct SentPrompt {
 
 impl Default for SentPrompts {
     fn default() -> Self {
-        let kept = Cache::builder().max_capacity(MAX_PROMPTS);
-        Self(kept.eviction_policy(EvictionPolicy::lru()).build())
+        let builder = Cache::builder().max_capacity(MAX_PROMPTS);
+        Self(builder.eviction_policy(EvictionPolicy::lru()).build())
     }
 }
 
@@ -92,7 +92,8 @@ mod tests {
     fn unchanged_tokens_end_at_the_first_other_message() {
         let sent = SentPrompts::default();
         let dialogue = DialogueId::new(DialogueKind::Session, ulid::Ulid(7));
-        let (mira, tom): (NpcId, NpcId) = ("mira".parse().unwrap(), "tom".parse().unwrap());
+        let mira: NpcId = "mira".parse().unwrap();
+        let tom: NpcId = "tom".parse().unwrap();
         let next = |npc, messages: &[_]| sent.record_prompt(dialogue, npc, "mock", &prompt(messages));
         let first = [(System, "You are Mira.", 50), (User, "Hello.", 5)];
         assert_eq!(next(&mira, &first), None);

@@ -129,41 +129,41 @@ impl SectionRoom {
 }
 
 impl StandingFacts {
-    /// Selects facts within the budgets of the pinned slot and of the state block, most important first. `left` is
-    /// the remaining tokens of the whole prompt; the function subtracts the used tokens.
+    /// Selects facts within the budgets of the pinned slot and of the state block, most important first.
+    /// `remaining_tokens` is the remaining tokens of the whole prompt; the function subtracts the used tokens.
     pub(super) fn select_fitting(
         templates: &Templates,
         material: &PromptMaterial<'_>,
         budgets: &PromptSettings,
-        left: &mut u32,
+        remaining_tokens: &mut u32,
         count: &dyn Fn(&str) -> u32,
     ) -> Result<Self, TurnError> {
         let mut standing = Self::default();
-        standing.select_pinned(templates, material, budgets.pinned_tokens, left, count)?;
+        standing.select_pinned(templates, material, budgets.pinned_tokens, remaining_tokens, count)?;
         let chars = if budgets.state_block { budgets.state_chars } else { 0 };
         let mut room = SectionRoom {
             chars: chars / PROMISE_SHARE,
-            tokens: *left,
+            tokens: *remaining_tokens,
         };
         // Promises go first, so that other facts cannot take their room. Each group may use room that the other
         // leaves.
-        let (mut promises, others): (Vec<_>, Vec<_>) = material
+        let (mut promises, other_facts): (Vec<_>, Vec<_>) = material
             .standing
             .iter()
             .filter(|fact| !standing.pinned_ids.contains(&fact.id))
             .filter_map(|fact| Some((fact, section_of(material, fact)?)))
             .partition(|(_, block)| block.has_promises());
-        let mut ended: Vec<_> = promises
+        let mut ended_promises: Vec<_> = promises
             .extract_if(.., |(_, block)| *block == StateSection::EndedPromises)
             .collect();
-        remove_put_off(&mut ended, &promises);
-        standing.redated_ids = remove_redated(&mut promises, &ended);
-        ended.sort_by_key(|(fact, _)| std::cmp::Reverse((fact.invalid.as_ref().map(|end| end.ended_at), fact.id)));
-        let promises = order_promises(material, promises, ended);
-        let (mut kept, mut put_off) = (Vec::new(), Vec::new());
+        remove_put_off(&mut ended_promises, &promises);
+        standing.redated_ids = remove_redated(&mut promises, &ended_promises);
+        let promises = order_promises(material, promises, ended_promises);
+        let mut chosen = Vec::new();
+        let mut put_off = Vec::new();
         // A shown conclusion stands for its premises, which are less important and come later. A search still finds them.
         let mut concluded: HashSet<FactId> = HashSet::new();
-        for (facts, more) in [(promises, chars - chars / PROMISE_SHARE), (others, 0)] {
+        for (facts, extra_chars) in [(promises, chars - chars / PROMISE_SHARE), (other_facts, 0)] {
             for (fact, block) in facts {
                 if concluded.contains(&fact.id) {
                     continue;
@@ -171,24 +171,24 @@ impl StandingFacts {
                 let entry = render_entry(templates, material, fact, block, count)?;
                 if room.try_take(entry.char_count(), entry.tokens) {
                     concluded.extend(fact.derived_from.iter().filter(|_| fact.is_conclusion()));
-                    kept.push((fact.view.importance, fact.valid_at, entry));
+                    chosen.push((fact.view.importance, fact.valid_at, entry));
                 } else {
                     put_off.push((fact.view.importance, fact.valid_at, entry));
                 }
             }
-            room.chars += more;
+            room.chars += extra_chars;
         }
         for (importance, valid_at, entry) in put_off {
             if room.try_take(entry.char_count(), entry.tokens) {
-                kept.push((importance, valid_at, entry));
+                chosen.push((importance, valid_at, entry));
             } else {
                 standing.state_dropped += 1;
             }
         }
-        kept.sort_by_key(|(importance, valid_at, _)| std::cmp::Reverse((*importance, *valid_at)));
-        standing.state = kept.into_iter().map(|(.., entry)| entry).collect();
+        chosen.sort_by_key(|(importance, valid_at, _)| std::cmp::Reverse((*importance, *valid_at)));
+        standing.state = chosen.into_iter().map(|(.., entry)| entry).collect();
         standing.state_ids = standing.state.iter().map(|entry| entry.fact).collect();
-        *left = room.tokens;
+        *remaining_tokens = room.tokens;
         Ok(standing)
     }
 
@@ -197,10 +197,10 @@ impl StandingFacts {
         templates: &Templates,
         material: &PromptMaterial<'_>,
         slot: u32,
-        left: &mut u32,
+        remaining_tokens: &mut u32,
         count: &dyn Fn(&str) -> u32,
     ) -> Result<(), TurnError> {
-        let mut slot = slot.min(*left);
+        let mut slot = slot.min(*remaining_tokens);
         let reader = material.reader();
         let may_be = |fact: &&Fact| fact.view.pinned && fact.invalid.is_none() && can_be_pinned(material, fact);
         for fact in material.standing.iter().filter(may_be) {
@@ -213,7 +213,7 @@ impl StandingFacts {
                 continue;
             }
             slot -= tokens;
-            *left -= tokens;
+            *remaining_tokens -= tokens;
             self.pinned_ids.insert(fact.id);
             self.pinned.push(PinnedItem {
                 fact: fact.id,
@@ -282,8 +282,8 @@ impl StandingFacts {
         for entry in entries {
             hash.add_number(entry.block as u32);
             hash.add_text(&entry.text);
-            if let Some(at) = entry.said_at {
-                hash.add_time(at);
+            if let Some(said_at) = entry.said_at {
+                hash.add_time(said_at);
             }
             hash.add_number(u32::from(entry.is_overdue));
             hash.add_text(entry.end.map(InvalidReason::as_str).unwrap_or_default());
@@ -298,9 +298,13 @@ impl StandingFacts {
             entries
                 .into_iter()
                 .map(|entry| {
-                    let ago = entry.said_at.map(|at| ages.describe_age(templates, at)).transpose()?;
+                    let ago = entry
+                        .said_at
+                        .map(|said_at| ages.describe_age(templates, said_at))
+                        .transpose()?;
                     let end = entry.end.map(InvalidReason::as_str).unwrap_or_default();
-                    let (text, overdue) = (entry.text.as_str(), entry.is_overdue);
+                    let text = entry.text.as_str();
+                    let overdue = entry.is_overdue;
                     Ok(context! { text, overdue, end, ago => ago.unwrap_or_default() })
                 })
                 .collect::<Result<Vec<Value>, TurnError>>()
@@ -320,11 +324,11 @@ impl StandingFacts {
 /// statement about somebody of its own (a child's allergy) counts as its own.
 fn can_be_pinned(material: &PromptMaterial<'_>, fact: &Fact) -> bool {
     let statement = &fact.statement;
-    let own = party::owner_id(&statement.subject);
+    let owner = party::owner_id(&statement.subject);
     match material.reader().attribution_of_fact(fact) {
         Attribution::Canon => true,
         Attribution::Player => {
-            statement.subject == statement.speaker || (own.is_some() && own == party::owner_id(&statement.speaker))
+            statement.subject == statement.speaker || (owner.is_some() && owner == party::owner_id(&statement.speaker))
         }
         Attribution::NpcItself => statement.subject == statement.speaker,
         Attribution::AnotherPlayer(_) | Attribution::Character(_) => false,
@@ -360,13 +364,13 @@ fn section_of(material: &PromptMaterial<'_>, fact: &Fact) -> Option<StateSection
 }
 
 /// Removes the promises that were given up and are open in other words since: with another day, for instance.
-fn remove_put_off(ended: &mut Vec<(&Fact, StateSection)>, promises: &[(&Fact, StateSection)]) {
+fn remove_put_off(ended_promises: &mut Vec<(&Fact, StateSection)>, promises: &[(&Fact, StateSection)]) {
     let features_of = |fact: &Fact| StatementFeatures::from_statement(&fact.statement);
     let open = LazyCell::new(|| {
         let open = promises.iter().map(|(fact, _)| (*fact, features_of(fact)));
         open.collect::<Vec<_>>()
     });
-    ended.retain(|(fact, _)| {
+    ended_promises.retain(|(fact, _)| {
         let end = fact.invalid.as_ref();
         let Some(end) = end.filter(|end| end.reason == InvalidReason::GivenUp) else {
             return true;
@@ -381,20 +385,24 @@ fn remove_put_off(ended: &mut Vec<(&Fact, StateSection)>, promises: &[(&Fact, St
     });
 }
 
-/// Removes the open promises and duties for which a later one, open or `ended`, has a later day, if the later one has
-/// locks of its own. The earlier one is not ended, because it stays for those who may not hear the later one. Returns the
-/// removed facts.
-fn remove_redated(promises: &mut Vec<(&Fact, StateSection)>, ended: &[(&Fact, StateSection)]) -> HashSet<FactId> {
+/// Removes the open promises and duties for which a later one, open or `ended_promises`, has a later day, if the later
+/// one has locks of its own. The earlier one is not ended, because it stays for those who may not hear the later one.
+/// Returns the removed facts.
+fn remove_redated(
+    promises: &mut Vec<(&Fact, StateSection)>,
+    ended_promises: &[(&Fact, StateSection)],
+) -> HashSet<FactId> {
     let replaces = |later: &Fact, earlier: &Fact| {
-        let (new, old) = (&later.statement, &earlier.statement);
+        let new = &later.statement;
+        let old = &earlier.statement;
         later.valid_at > earlier.valid_at
             && !later.locks.are_subset_of(&earlier.locks)
             && (&new.subject, &new.speaker) == (&old.subject, &old.speaker)
             && last_day_in(later).is_some_and(|new_day| last_day_in(earlier).is_some_and(|old_day| old_day < new_day))
             && StatementFeatures::from_statement(new).promises_like(&StatementFeatures::from_statement(old))
     };
-    let all: Vec<&Fact> = promises.iter().chain(ended).map(|(fact, _)| *fact).collect();
-    let is_redated = |(earlier, _): &mut (&Fact, StateSection)| all.iter().any(|later| replaces(later, earlier));
+    let facts: Vec<&Fact> = promises.iter().chain(ended_promises).map(|(fact, _)| *fact).collect();
+    let is_redated = |(earlier, _): &mut (&Fact, StateSection)| facts.iter().any(|later| replaces(later, earlier));
     promises.extract_if(.., is_redated).map(|(fact, _)| fact.id).collect()
 }
 
@@ -404,27 +412,28 @@ fn last_day_in(fact: &Fact) -> Option<&str> {
 }
 
 fn remark_on(material: &PromptMaterial<'_>, fact: &Fact) -> Remark {
-    let spoken = (fact.statement.subject.as_str(), fact.statement.tense);
     let remark = material.remark_for_knowers(&fact.audience.knowers);
-    remark.with_dead(&material.dead, spoken, fact.valid_at)
+    let statement = &fact.statement;
+    remark.with_dead(&material.dead, &statement.subject, statement.tense, fact.valid_at)
 }
 
 /// Returns the promises in the order in which they get room: the most important open ones, the last ended ones, the
-/// other open ones, and more ended ones. `open` has the most important first, `ended` the last first.
+/// other open ones, and more ended ones. `open_promises` has the most important first, `ended_promises` the last first.
 fn order_promises<'f>(
     material: &PromptMaterial<'_>,
-    mut open: Vec<(&'f Fact, StateSection)>,
-    ended: Vec<(&'f Fact, StateSection)>,
+    mut open_promises: Vec<(&'f Fact, StateSection)>,
+    mut ended_promises: Vec<(&'f Fact, StateSection)>,
 ) -> Vec<(&'f Fact, StateSection)> {
+    ended_promises.sort_by_key(|(fact, _)| std::cmp::Reverse((fact.invalid.as_ref().map(|end| end.ended_at), fact.id)));
     let limit = long_overdue_before(material);
     let is_last = |fact: &Fact| is_due_before(material, fact, &limit) || material.dead_party_of(fact).is_some();
-    open.sort_by_cached_key(|(fact, _)| is_last(fact));
-    let less_important = open.split_off(open.len().min(LEADING_OPEN_PROMISES));
-    let mut ended = ended.into_iter().take(MAX_ENDED_PROMISES);
-    open.extend(ended.by_ref().take(LEADING_ENDED_PROMISES));
-    open.extend(less_important);
-    open.extend(ended);
-    open
+    open_promises.sort_by_cached_key(|(fact, _)| is_last(fact));
+    let less_important = open_promises.split_off(open_promises.len().min(LEADING_OPEN_PROMISES));
+    let mut ended_promises = ended_promises.into_iter().take(MAX_ENDED_PROMISES);
+    open_promises.extend(ended_promises.by_ref().take(LEADING_ENDED_PROMISES));
+    open_promises.extend(less_important);
+    open_promises.extend(ended_promises);
+    open_promises
 }
 
 /// Returns the day [`MAX_DAYS_OVERDUE`] days ago, by the clock of the world, as the texts of promises write it.
@@ -455,7 +464,9 @@ fn render_entry(
     block: StateSection,
     count: &dyn Fn(&str) -> u32,
 ) -> Result<StateEntry, TurnError> {
-    let (reader, subject, content) = (material.reader(), &fact.statement.subject, &fact.view.content);
+    let reader = material.reader();
+    let subject = &fact.statement.subject;
+    let content = &fact.view.content;
     let text = match block {
         // The headings of these sections name the source.
         StateSection::Canon | StateSection::AboutPlayer | StateSection::AboutNpc | StateSection::Duties => {

@@ -30,13 +30,13 @@ impl BlockRequest {
     }
 }
 
-/// Returns the values of the first section. `others` are the names of the other NPCs present.
+/// Returns the values of the first section. `other_names` are the names of the other NPCs present.
 pub(super) fn system_values(
     world: &World,
     npc: &Npc,
     directives: &SelectedDirectives,
-    asked: BlockRequest,
-    others: Vec<String>,
+    block_request: BlockRequest,
+    other_names: Vec<String>,
 ) -> Value {
     let players_language = world.settings.reply_language == Some(ReplyLanguage::Player);
     // If replies follow the player's language, NPCs among themselves use the world's language.
@@ -58,11 +58,11 @@ pub(super) fn system_values(
             texts => directives.texts.clone(), instructions => directives.instructions.clone(),
             fails_if => directives.fails_if.clone(),
         },
-        ask_for_state => asked.state,
-        ask_if_nothing_new => asked.nothing_new,
+        ask_for_state => block_request.state,
+        ask_if_nothing_new => block_request.nothing_new,
         can_ask_actions => world.settings.action_rules().iter().any(|rule| rule.is_for(npc)),
         bounds => state_bounds(world, npc.language),
-        others,
+        others => other_names,
         several => false,
         own_prompt => false,
     }
@@ -74,7 +74,8 @@ const MAX_LISTED_NAMES: usize = 60;
 /// Returns the allowed content of a state block by the world's lists and numbers. A reply with a state block and the
 /// call that extracts state from a reply share these bounds.
 pub(crate) fn state_bounds(world: &World, language: Language) -> Value {
-    let (settings, default) = (&world.settings, StateRules::default());
+    let settings = &world.settings;
+    let default = StateRules::default();
     let vocabulary = Vocabulary::from_settings(settings);
     let moods = vocabulary.moods_in(language).into_iter().map(str::to_owned);
     let moods: Vec<String> = moods.collect();
@@ -93,11 +94,11 @@ pub(crate) fn state_bounds(world: &World, language: Language) -> Value {
             values,
             min => min.to_string(),
             max => max.to_string(),
-            max_delta => rule.max_delta.map(|most| most.to_string()),
+            max_delta => rule.max_delta.map(|max| max.to_string()),
         }
     });
     let attributes: Vec<Value> = attributes.collect();
-    let first = |list: &Option<Vec<String>>| -> Vec<String> {
+    let names_of = |list: &Option<Vec<String>>| -> Vec<String> {
         let names = list.iter().flatten().take(MAX_LISTED_NAMES);
         names.map(|name| escape_untrusted(name)).collect()
     };
@@ -108,7 +109,7 @@ pub(crate) fn state_bounds(world: &World, language: Language) -> Value {
         kinds,
         statuses,
         attributes,
-        items => first(&settings.items),
-        places => first(&settings.places),
+        items => names_of(&settings.items),
+        places => names_of(&settings.places),
     }
 }

@@ -146,7 +146,7 @@ pub struct Templates {
     systems: moka::sync::Cache<(WorldId, NpcId), Arc<CachedSystemPrompt>>,
     pub(super) world_lines: moka::sync::Cache<(TenantId, WorldId, NpcId, PlayerId), Arc<CachedWorldLines>>,
     /// The words of summaries and episodes, which recur in later turns.
-    told: moka::sync::Cache<String, Arc<ToldContent>>,
+    told_contents: moka::sync::Cache<String, Arc<ToldContent>>,
     hasher: std::hash::RandomState,
     /// The hash of the texts of all templates.
     source_hash: String,
@@ -170,8 +170,8 @@ impl Templates {
                     Language::En => en,
                     Language::Ko => ko,
                 };
-                let own = dir.map(|dir| dir.join(language.as_str()).join(file));
-                let (source, origin) = match own.filter(|path| path.exists()) {
+                let override_path = dir.map(|dir| dir.join(language.as_str()).join(file));
+                let (source, origin) = match override_path.filter(|path| path.exists()) {
                     Some(path) => {
                         let text = std::fs::read_to_string(&path).map_err(|error| {
                             anyhow::anyhow!("the prompt template {} cannot be read: {error}", path.display())
@@ -192,7 +192,7 @@ impl Templates {
             actions: moka::sync::Cache::new(MAX_CACHED_ACTIONS),
             systems: moka::sync::Cache::new(MAX_CACHED_SYSTEMS),
             world_lines: moka::sync::Cache::new(MAX_CACHED_WORLD_LINES),
-            told: moka::sync::Cache::new(MAX_CACHED_TOLD),
+            told_contents: moka::sync::Cache::new(MAX_CACHED_TOLD),
             hasher: std::hash::RandomState::new(),
             source_hash: sources.finish(),
         };
@@ -216,7 +216,7 @@ impl Templates {
         let file = template.file_name(language);
         self.env
             .get_template(&file)
-            .and_then(|found| found.render(values))
+            .and_then(|compiled| compiled.render(values))
             .map_err(|error| TemplateError {
                 message: format!("{error:#}"),
                 file,
@@ -259,8 +259,8 @@ impl Templates {
             return Ok(self.render(language, Template::ReplyLine, values)?.into());
         }
         let key = (language, line.to_owned());
-        if let Some(kept) = self.lines.get(&key) {
-            return Ok(kept);
+        if let Some(cached) = self.lines.get(&key) {
+            return Ok(cached);
         }
         let rendered: Arc<str> = self.render(language, Template::ReplyLine, values)?.into();
         self.lines.insert(key, rendered.clone());
@@ -271,10 +271,11 @@ impl Templates {
     pub(crate) fn render_offer(&self, language: Language, rule: &ActionRule) -> Result<Arc<str>, TemplateError> {
         let takes_some = rule.arguments != no_arguments();
         let schema = takes_some.then(|| rule.arguments.to_string());
-        let (name, description) = (rule.name.clone(), rule.description.clone());
+        let name = rule.name.clone();
+        let description = rule.description.clone();
         let key = (language, [name, description, schema.clone().unwrap_or_default()]);
-        if let Some(kept) = self.actions.get(&key) {
-            return Ok(kept);
+        if let Some(cached) = self.actions.get(&key) {
+            return Ok(cached);
         }
         let parameters = describe_parameters(&rule.arguments);
         // A schema that no list of parameters describes has one line, and stays JSON.
@@ -294,25 +295,25 @@ impl Templates {
         world: &World,
         npc: &Npc,
         directives: &SelectedDirectives,
-        asked: BlockRequest,
+        block_request: BlockRequest,
     ) -> Result<Arc<str>, TemplateError> {
         // Tenants may use equal names, and rows are edited. The cached text is valid only for identical rows.
         let key = (world.id.clone(), npc.id.clone());
-        if let Some(kept) = self.systems.get(&key)
-            && kept.is_rendered_from(world, npc, directives, asked)
+        if let Some(cached) = self.systems.get(&key)
+            && cached.is_rendered_from(world, npc, directives, block_request)
         {
-            return Ok(kept.text.clone());
+            return Ok(cached.text.clone());
         }
-        let values = system_values(world, npc, directives, asked, Vec::new());
+        let values = system_values(world, npc, directives, block_request, Vec::new());
         let text: Arc<str> = self.render(npc.language, Template::ReplySystem, values)?.into();
-        let kept = CachedSystemPrompt {
+        let cached = CachedSystemPrompt {
             world: world.clone(),
             npc: npc.clone(),
             directives: directives.clone(),
-            asked,
+            block_request,
             text: text.clone(),
         };
-        self.systems.insert(key, Arc::new(kept));
+        self.systems.insert(key, Arc::new(cached));
         Ok(text)
     }
 
@@ -322,23 +323,23 @@ impl Templates {
         world: &World,
         npc: &Npc,
         directives: &SelectedDirectives,
-        asked: BlockRequest,
+        block_request: BlockRequest,
     ) -> Result<Arc<str>, TemplateError> {
         let values = context! {
             own_prompt => true,
-            ..system_values(world, npc, directives, asked, Vec::new())
+            ..system_values(world, npc, directives, block_request, Vec::new())
         };
         Ok(self.render(npc.language, Template::ReplySystem, values)?.into())
     }
 
     /// Returns the words of a summary or an episode.
     pub(crate) fn told_content(&self, text: &str) -> Arc<ToldContent> {
-        if let Some(kept) = self.told.get(text) {
-            return kept;
+        if let Some(cached) = self.told_contents.get(text) {
+            return cached;
         }
-        let told = Arc::new(ToldContent::of_text(text));
-        self.told.insert(text.to_owned(), Arc::clone(&told));
-        told
+        let content = Arc::new(ToldContent::of_text(text));
+        self.told_contents.insert(text.to_owned(), Arc::clone(&content));
+        content
     }
 
     /// Counts the tokens of `text`. Counts of longer texts are cached.
@@ -353,9 +354,9 @@ impl Templates {
     /// Renders all templates with empty and with full values. A template with an unknown value then fails at startup,
     /// not in a turn.
     fn try_render_all(&self) -> Result<(), TemplateError> {
-        let none = Vec::<String>::new();
-        let some = vec!["x".to_owned()];
-        for texts in [none, some] {
+        let empty = Vec::<String>::new();
+        let one_text = vec!["x".to_owned()];
+        for texts in [empty, one_text] {
             let list = || Value::from(texts.clone());
             let each = |value: Value| texts.iter().map(|_| value.clone()).collect::<Vec<_>>();
             let entry = context! { text => "x", ago => "x", turn => 1, overdue => true, end => "fulfilled" };
@@ -436,13 +437,22 @@ struct CachedSystemPrompt {
     world: World,
     npc: Npc,
     directives: SelectedDirectives,
-    asked: BlockRequest,
+    block_request: BlockRequest,
     text: Arc<str>,
 }
 
 impl CachedSystemPrompt {
-    fn is_rendered_from(&self, world: &World, npc: &Npc, directives: &SelectedDirectives, asked: BlockRequest) -> bool {
-        self.asked == asked && self.directives == *directives && self.world == *world && self.npc == *npc
+    fn is_rendered_from(
+        &self,
+        world: &World,
+        npc: &Npc,
+        directives: &SelectedDirectives,
+        block_request: BlockRequest,
+    ) -> bool {
+        self.block_request == block_request
+            && self.directives == *directives
+            && self.world == *world
+            && self.npc == *npc
     }
 }
 

@@ -126,13 +126,13 @@ pub(crate) fn world_lines_of_turn(
     };
     let tenant = input.scope.tenant().clone();
     let key = (tenant, input.world.id.clone(), input.npc.id.clone(), player.clone());
-    if let Some(kept) = templates.world_lines.get(&key)
-        && kept.is_rendered_from(state, input)
+    if let Some(cached) = templates.world_lines.get(&key)
+        && cached.is_rendered_from(state, input)
     {
-        return Ok(kept.lines.clone());
+        return Ok(cached.lines.clone());
     }
     let lines = world_lines(templates, state, &onlooker)?;
-    let kept = CachedWorldLines {
+    let cached = CachedWorldLines {
         state: Arc::downgrade(state),
         world: Arc::downgrade(&input.world),
         npc: Arc::downgrade(&input.npc),
@@ -140,7 +140,7 @@ pub(crate) fn world_lines_of_turn(
         day: day_of_turn(state, input),
         lines: lines.clone(),
     };
-    templates.world_lines.insert(key, Arc::new(kept));
+    templates.world_lines.insert(key, Arc::new(cached));
     Ok(lines)
 }
 
@@ -162,109 +162,168 @@ pub(crate) fn world_lines(
     state: &WorldState,
     onlooker: &Onlooker<'_>,
 ) -> Result<Vec<String>, TemplateError> {
-    let Onlooker {
-        world,
-        npc,
-        player,
-        scene,
-        ..
-    } = *onlooker;
-    let language = npc.language;
-    let clock = GameClock::new(&world.settings, state);
-    let bound = player.map(party::player_key);
-    let others: Vec<&str> = scene
+    let world = onlooker.world;
+    let view = WorldView::new(state, onlooker);
+    let speaking = view
+        .npc_names
         .into_iter()
-        .flat_map(|scene| &scene.cast)
-        .filter(|member| member.id != npc.id)
-        .flat_map(|member| [member.name.as_str(), member.id.as_str()])
-        .collect();
-    let names_by_id: BTreeMap<&str, &str> = scene
-        .into_iter()
-        .flat_map(|scene| &scene.cast)
-        .map(|member| (member.id.as_str(), member.name.as_str()))
-        .chain([(npc.id.as_str(), npc.name.as_str())])
-        .collect();
-    let shown = |name: &str| {
-        if Some(name) == bound.as_deref() {
+        .chain(view.player_key.as_deref())
+        .chain(view.other_names.iter().copied());
+    let characters: Vec<Value> = speaking.filter_map(|name| view.describe(name)).collect();
+    // Their details come last: the lines about the world have little room.
+    let near = view.near.iter();
+    let bystanders: Vec<(&str, Value)> = near.filter_map(|name| Some((*name, view.describe(name)?))).collect();
+    let relationships = view.relationship_values();
+    let escape_all = |names: Vec<&str>| names.into_iter().map(escape_untrusted).collect::<Vec<_>>();
+    let dead = escape_all(state.dead_names().take(MAX_LISTED).collect());
+    let ways = view
+        .place
+        .map_or_else(Vec::new, |place| world.settings.places_next_to(place));
+    let ways = escape_all(ways.into_iter().take(MAX_LISTED).collect());
+    let world_attributes = shown_attributes(world, onlooker.npc.language, None, false, &state.attributes);
+    let has_no_more = [&dead, &ways, &world_attributes].into_iter().all(Vec::is_empty);
+    if characters.is_empty() && view.near.is_empty() && relationships.is_empty() && has_no_more {
+        return Ok(Vec::new());
+    }
+    // Who has a line of its own is named there.
+    let is_described = |name: &&str| bystanders.iter().any(|(described, _)| described == name);
+    let near = view.near.iter().copied().filter(|name| !is_described(name));
+    let near = escape_all(near.collect());
+    let bystanders: Vec<Value> = bystanders.into_iter().map(|(_, values)| values).collect();
+    let ghosts = world.settings.lets_ghosts_speak();
+    let values = context! { characters, bystanders, relationships, near, dead, ways, world_attributes, ghosts };
+    let text = templates.render(onlooker.npc.language, Template::ReplyWorld, values)?;
+    Ok(non_empty_lines(&text))
+}
+
+/// The part of the world that one onlooker sees.
+struct WorldView<'a> {
+    state: &'a WorldState,
+    onlooker: &'a Onlooker<'a>,
+    clock: Option<GameClock<'a>>,
+    player_key: Option<String>,
+    /// The name and the id of the NPC.
+    npc_names: [&'a str; 2],
+    /// The names and ids of the other NPCs of the scene.
+    other_names: Vec<&'a str>,
+    names_by_id: BTreeMap<&'a str, &'a str>,
+    /// Where the NPC is, as far as the onlooker knows.
+    place: Option<&'a str>,
+    /// The further people at the place.
+    near: Vec<&'a str>,
+    /// Somebody of whom nothing is known.
+    nobody: Character,
+}
+
+impl<'a> WorldView<'a> {
+    fn new(state: &'a WorldState, onlooker: &'a Onlooker<'a>) -> Self {
+        let Onlooker {
+            world,
+            npc,
+            player,
+            scene,
+            ..
+        } = *onlooker;
+        let cast = || scene.into_iter().flat_map(|scene| &scene.cast);
+        let other_names = cast()
+            .filter(|member| member.id != npc.id)
+            .flat_map(|member| [member.name.as_str(), member.id.as_str()]);
+        let names_by_id = cast()
+            .map(|member| (member.id.as_str(), member.name.as_str()))
+            .chain([(npc.id.as_str(), npc.name.as_str())]);
+        let clock = GameClock::new(&world.settings, state);
+        let npc_character = state.npc_character(&npc.name, &npc.id);
+        let mut view = Self {
+            state,
+            onlooker,
+            clock,
+            player_key: player.map(party::player_key),
+            npc_names: [npc.name.as_str(), npc.id.as_str()],
+            other_names: other_names.collect(),
+            names_by_id: names_by_id.collect(),
+            place: npc_character.and_then(|character| onlooker.location_of(character, clock)),
+            near: Vec::new(),
+            nobody: Character::default(),
+        };
+        let near = view
+            .place
+            .into_iter()
+            .flat_map(|place| state.people_at(place))
+            .filter(|(_, character)| onlooker.location_of(character, clock).is_some())
+            .map(|(name, _)| name)
+            .filter(|name| !view.is_listed(name) && !party::is_player(name))
+            .take(MAX_LISTED);
+        view.near = near.collect();
+        view
+    }
+
+    fn is_npc(&self, name: &str) -> bool {
+        self.npc_names.contains(&name)
+    }
+
+    fn is_player(&self, name: &str) -> bool {
+        Some(name) == self.player_key.as_deref()
+    }
+
+    fn is_listed(&self, name: &str) -> bool {
+        self.is_npc(name) || self.other_names.contains(&name) || self.is_player(name)
+    }
+
+    fn display_name(&self, name: &str) -> String {
+        if self.is_player(name) {
             PLAYER.to_owned()
         } else {
             // An event may name an NPC by its id before the NPC is written.
-            escape_untrusted(names_by_id.get(name).unwrap_or(&name))
+            escape_untrusted(self.names_by_id.get(name).unwrap_or(&name))
         }
-    };
-    let own = [npc.name.as_str(), npc.id.as_str()];
-    let own_character = state.npc_character(&npc.name, &npc.id);
-    let here = own_character.and_then(|own| onlooker.location_of(own, clock));
-    let is_listed = |name: &str| own.contains(&name) || others.contains(&name) || Some(name) == bound.as_deref();
-    let near: Vec<&str> = here
-        .into_iter()
-        .flat_map(|place| state.people_at(place))
-        .filter(|(_, character)| onlooker.location_of(character, clock).is_some())
-        .map(|(name, _)| name)
-        .filter(|name| !is_listed(name) && !party::is_player(name))
-        .take(MAX_LISTED)
-        .collect();
-    let nobody = Character::default();
-    let describe = |name: &str| {
+    }
+
+    /// Returns the details about a character. `None`: there are none.
+    fn describe(&self, name: &str) -> Option<Value> {
+        let onlooker = self.onlooker;
+        let world = onlooker.world;
         // Everybody here has the attributes of the world's rules, even before the first change.
-        let is_known = name == npc.name || Some(name) == bound.as_deref();
-        let character = state.characters.get(name).or_else(|| is_known.then_some(&nobody))?;
-        let attributes = shown_attributes(
-            (world, language),
-            Some(name),
-            own.contains(&name),
-            &character.attributes,
-        );
-        let has_nothing = Some(name) == bound.as_deref() && character.items.is_empty() && world.settings.lists_items();
-        let places = places_of(character, onlooker, clock);
-        let mut character = onlooker.present_values(character, clock);
+        let is_known = name == onlooker.npc.name || self.is_player(name);
+        let stored = self.state.characters.get(name);
+        let character = stored.or_else(|| is_known.then_some(&self.nobody))?;
+        let language = onlooker.npc.language;
+        let attributes = shown_attributes(world, language, Some(name), self.is_npc(name), &character.attributes);
+        let has_nothing = self.is_player(name) && character.items.is_empty() && world.settings.lists_items();
+        let places = places_of(character, onlooker, self.clock);
+        let mut character = onlooker.present_values(character, self.clock);
         // Who has only the place is named in the line about who is near.
-        let place = character.location.take_if(|_| near.contains(&name));
+        let place = character.location.take_if(|_| self.near.contains(&name));
         // What others carry may be hidden. Lore tells who has an item that everybody knows.
-        if !own.contains(&name) && Some(name) != bound.as_deref() {
+        if !self.is_npc(name) && !self.is_player(name) {
             character.items.clear();
         }
         let has_details = has_details(&character) || !attributes.is_empty() || has_nothing;
         character.location = character.location.or(place);
         has_details.then(|| {
-            let is_near = |companion: &Character| places_of(companion, onlooker, clock) == places;
-            let with = companions(state, &character, is_listed, is_near).map(&shown);
-            let values = character_values(onlooker, &shown(name), &character, attributes, with);
+            let is_near = |companion: &Character| places_of(companion, onlooker, self.clock) == places;
+            let companions = companions(self.state, &character, |name| self.is_listed(name), is_near);
+            let with = companions.map(|companion| self.display_name(companion));
+            let values = character_values(onlooker, &self.display_name(name), &character, attributes, with);
             context! { has_nothing, ..values }
         })
-    };
-    let speaking = own.into_iter().chain(bound.as_deref()).chain(others.iter().copied());
-    let characters: Vec<_> = speaking.filter_map(describe).collect();
-    // Their details come last: the lines about the world have little room.
-    let bystanders: Vec<(&str, Value)> = near.iter().filter_map(|name| Some((*name, describe(name)?))).collect();
-    let relationships: Vec<_> = state
-        .relationships
-        .iter()
-        .filter(|r| is_listed(&r.from) && is_listed(&r.to))
-        // What others feel for each other is not the NPC's knowledge.
-        .filter(|r| own.contains(&r.from.as_str()) || own.contains(&r.to.as_str()))
-        .take(MAX_LISTED)
-        .map(|r| {
-            let kind = escape_untrusted(vocabulary::display_label(&r.kind, language));
-            context! { from => shown(&r.from), to => shown(&r.to), kind, strength => r.strength }
-        })
-        .collect();
-    let names = |list: Vec<&str>| list.into_iter().map(escape_untrusted).collect::<Vec<_>>();
-    let dead = names(state.dead_names().take(MAX_LISTED).collect());
-    let ways = here.map_or_else(Vec::new, |place| world.settings.places_next_to(place));
-    let ways = names(ways.into_iter().take(MAX_LISTED).collect());
-    let of_world = shown_attributes((world, language), None, false, &state.attributes);
-    let empty = [&dead, &ways, &of_world].into_iter().all(Vec::is_empty);
-    if characters.is_empty() && near.is_empty() && relationships.is_empty() && empty {
-        return Ok(Vec::new());
     }
-    // Who has a line of its own is named there.
-    let is_described = |name: &&str| bystanders.iter().any(|(described, _)| described == name);
-    let near = names(near.into_iter().filter(|name| !is_described(name)).collect());
-    let bystanders: Vec<Value> = bystanders.into_iter().map(|(_, values)| values).collect();
-    let values = context! { characters, bystanders, relationships, near, dead, ways, world_attributes => of_world, ghosts => world.settings.lets_ghosts_speak() };
-    let text = templates.render(language, Template::ReplyWorld, values)?;
-    Ok(non_empty_lines(&text))
+
+    /// Returns the NPC's relationships with those present. What others feel for each other is not the NPC's knowledge.
+    fn relationship_values(&self) -> Vec<Value> {
+        let language = self.onlooker.npc.language;
+        let relationships = self.state.relationships.iter();
+        relationships
+            .filter(|bond| self.is_listed(&bond.from) && self.is_listed(&bond.to))
+            .filter(|bond| self.is_npc(&bond.from) || self.is_npc(&bond.to))
+            .take(MAX_LISTED)
+            .map(|bond| {
+                let kind = escape_untrusted(vocabulary::display_label(&bond.kind, language));
+                let from = self.display_name(&bond.from);
+                let to = self.display_name(&bond.to);
+                context! { from, to, kind, strength => bond.strength }
+            })
+            .collect()
+    }
 }
 
 fn non_empty_lines(text: &str) -> Vec<String> {
@@ -272,35 +331,36 @@ fn non_empty_lines(text: &str) -> Vec<String> {
     lines.filter(|line| !line.is_empty()).map(str::to_owned).collect()
 }
 
-/// Returns the attributes of `who` (`None`: the world) that the NPC sees, each in words. `own`: they are the NPC's.
+/// Returns the attributes of `who` (`None`: the world) that the NPC sees, each in words. `is_own`: they are the NPC's.
 /// `changed` has the values that differ from the initial values.
 fn shown_attributes(
-    (world, language): (&World, Language),
+    world: &World,
+    language: Language,
     who: Option<&str>,
-    own: bool,
+    is_own: bool,
     changed: &BTreeMap<String, AttributeValue>,
 ) -> Vec<String> {
     let rules = world.settings.attribute_rules().iter().filter(|rule| {
         rule.is_owned_by(who)
             && match rule.seen_by {
                 AttributeAudience::All => true,
-                AttributeAudience::Owner => own,
+                AttributeAudience::Owner => is_own,
                 AttributeAudience::Backend => false,
             }
     });
-    let shown = rules.filter_map(|rule| {
+    let lines = rules.filter_map(|rule| {
         let value = changed.get(&rule.name).cloned().or_else(|| rule.initial_value())?;
         let name = escape_untrusted(&rule.name);
-        let most = rule.bounds().1;
+        let max = rule.bounds().1;
         Some(match (language, &value) {
-            (Language::En, AttributeValue::Number(number)) => format!("{name} {number} of {most}"),
-            (Language::Ko, AttributeValue::Number(number)) => format!("{name} {number}/{most}"),
+            (Language::En, AttributeValue::Number(number)) => format!("{name} {number} of {max}"),
+            (Language::Ko, AttributeValue::Number(number)) => format!("{name} {number}/{max}"),
             (Language::En, AttributeValue::Flag(flag)) => format!("{name}: {}", if *flag { "yes" } else { "no" }),
             (Language::Ko, AttributeValue::Flag(flag)) => format!("{name}: {}", if *flag { "예" } else { "아니요" }),
             (_, AttributeValue::Text(text)) => format!("{name}: {}", escape_untrusted(text)),
         })
     });
-    shown.collect()
+    lines.collect()
 }
 
 /// True if a character has any details besides its name. A character that lost all its details is still in the state.

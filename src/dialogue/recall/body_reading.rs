@@ -40,7 +40,7 @@ pub(crate) fn diversify_hits(hits: &[RecallHit], chosen: Vec<usize>, diversity: 
     }
     let candidates: Vec<(f64, &[f32])> = chosen
         .iter()
-        .map(|&at| (hits[at].score.total, hits[at].body.embedding.as_ref()))
+        .map(|&index| (hits[index].score.total, hits[index].body.embedding.as_ref()))
         .collect();
     let order = diversify_order(&candidates, 1.0 - diversity);
     order.into_iter().map(|place| chosen[place]).collect()
@@ -75,61 +75,35 @@ fn claim_of(body: &RecallBody) -> ComparedStatement<'_> {
 /// Reads bodies, best first, until later hits cannot matter.
 pub(super) async fn read_hits(
     services: &Services,
-    sought: &RecallRequest<'_>,
+    request: &RecallRequest<'_>,
     ranked: Vec<RankedCandidate>,
 ) -> Result<Vec<RecallHit>, StoreError> {
     let cosine = near_duplicate_cosine(services);
     let calibration = services.embedder.info().calibration;
-    let weights = recall_weights(services, sought.world);
-    let owners = LineOwners::find_in(sought.line, sought.viewpoint.player.as_ref());
-    let usual = topic::median_cosine(ranked.iter().map(|ranked| ranked.cosine));
-    let mut found: Vec<RankedCandidate> = Vec::with_capacity(ranked.len().min(MAX_TRACED));
+    let weights = recall_weights(services, request.world);
+    let owners = LineOwners::find_in(request.line, request.viewpoint.player.as_ref());
+    let usual_cosine = topic::median_cosine(ranked.iter().map(|ranked| ranked.cosine));
+    let mut read_candidates: Vec<RankedCandidate> = Vec::with_capacity(ranked.len().min(MAX_TRACED));
     let mut hits: Vec<RecallHit> = Vec::new();
     let mut ranked = ranked.into_iter().peekable();
-    while let Some(next) = ranked.peek() {
+    while let Some(peeked) = ranked.peek() {
         // With its body read, a hit may have fallen behind facts that are not read yet.
-        let settled = hits.partition_point(|hit| hit.score.total >= next.score.total);
-        if is_enough(&services.settings.recall, cosine, &hits[..settled]) {
+        let settled_count = hits.partition_point(|hit| hit.score.total >= peeked.score.total);
+        if is_enough(&services.settings.recall, cosine, &hits[..settled_count]) {
             break;
         }
         let batch: Vec<RankedCandidate> = ranked.by_ref().take(MAX_TRACED).collect();
-        let unread: Vec<ConfirmedFact> = batch
-            .iter()
-            .filter(|ranked| ranked.body.is_none())
-            .map(|ranked| ConfirmedFact {
-                fact: ranked.fact,
-                version: ranked.version,
-            })
-            .collect();
-        let mut bodies: HashMap<FactId, Arc<RecallBody>> = services
-            .memory_cache
-            .read_bodies(services, sought.scope, &unread)
-            .await?
-            .into_iter()
-            .map(|body| (body.id, body))
-            .collect();
-        for mut ranked in batch {
-            if ranked.body.is_none() {
-                // The fact is gone or has changed since it was confirmed.
-                let Some(body) = bodies.remove(&ranked.fact) else {
-                    continue;
-                };
-                if body.version == ranked.version {
-                    ranked.body = Some(body);
-                } else {
-                    ranked = rank_body(services, sought, body, ranked.cosine);
-                }
-            }
-            found.push(rank_for_owner(services, sought, owners.as_ref(), ranked));
+        for ranked in read_batch(services, request, batch).await? {
+            read_candidates.push(rank_for_owner(services, request, owners.as_ref(), ranked));
         }
-        found.sort_by(best_first);
-        hits = found
+        read_candidates.sort_by(best_first);
+        hits = read_candidates
             .iter()
             .filter_map(|ranked| {
                 Some(RecallHit {
                     body: ranked.body.clone()?,
                     score: ranked.score,
-                    topic: TopicRelevance::from_score(&calibration, &weights, &ranked.score, usual)
+                    topic: TopicRelevance::from_score(&calibration, &weights, &ranked.score, usual_cosine)
                         .with_other_owner(ranked.is_of_other),
                 })
             })
@@ -138,33 +112,68 @@ pub(super) async fn read_hits(
     Ok(hits)
 }
 
+/// Reads the bodies of candidates. A fact that is gone or has changed since it was confirmed is left out, or scored
+/// again.
+async fn read_batch(
+    services: &Services,
+    request: &RecallRequest<'_>,
+    batch: Vec<RankedCandidate>,
+) -> Result<Vec<RankedCandidate>, StoreError> {
+    let unread: Vec<ConfirmedFact> = batch
+        .iter()
+        .filter(|ranked| ranked.body.is_none())
+        .map(|ranked| ConfirmedFact {
+            fact: ranked.fact,
+            version: ranked.version,
+        })
+        .collect();
+    let bodies = services.memory_cache.read_bodies(services, request.scope, &unread);
+    let bodies = bodies.await?.into_iter().map(|body| (body.id, body));
+    let mut bodies: HashMap<FactId, Arc<RecallBody>> = bodies.collect();
+    let with_body = |ranked: RankedCandidate| {
+        if ranked.body.is_some() {
+            return Some(ranked);
+        }
+        let body = bodies.remove(&ranked.fact)?;
+        Some(if body.version == ranked.version {
+            RankedCandidate {
+                body: Some(body),
+                ..ranked
+            }
+        } else {
+            rank_body(services, request, body, ranked.cosine)
+        })
+    };
+    Ok(batch.into_iter().filter_map(with_body).collect())
+}
+
 /// Scores a fact again if the line means a thing like the fact's subject, but of another owner.
 fn rank_for_owner(
     services: &Services,
-    sought: &RecallRequest<'_>,
+    request: &RecallRequest<'_>,
     owners: Option<&LineOwners<'_>>,
     ranked: RankedCandidate,
 ) -> RankedCandidate {
     let Some((owners, body)) = owners.zip(ranked.body.as_ref()) else {
         return ranked;
     };
-    let Some(terms) = owners.counted_terms(&body.subject, sought.terms) else {
+    let Some(terms) = owners.counted_terms(&body.subject, request.terms) else {
         return ranked;
     };
-    let sought = RecallRequest {
+    let request = RecallRequest {
         terms: &terms,
-        ..*sought
+        ..*request
     };
     RankedCandidate {
         is_of_other: true,
-        ..rank_body(services, &sought, Arc::clone(body), ranked.cosine)
+        ..rank_body(services, &request, Arc::clone(body), ranked.cosine)
     }
 }
 
 /// True if these hits fill every prompt that they and worse hits could make.
 pub(crate) fn is_enough(settings: &RecallSettings, near_duplicate_cosine: f32, hits: &[RecallHit]) -> bool {
     let mut best_matter = 0.0_f64;
-    let certain = hits.iter().enumerate().filter(move |(at, hit)| {
+    let certain = hits.iter().enumerate().filter(move |(index, hit)| {
         best_matter = best_matter.max(hit.topic.matter);
         // A hit is uncertain in four cases:
         // - The hit may get a slot of its own.
@@ -180,7 +189,7 @@ pub(crate) fn is_enough(settings: &RecallSettings, near_duplicate_cosine: f32, h
             && hit.topic.passes_every_gate(best_matter)
             && hit.topic.matter >= settings.min_score
             && hit.score.total >= settings.min_score
-            && !hits[..*at]
+            && !hits[..*index]
                 .iter()
                 .any(|better| is_same_statement(&better.body, &hit.body, near_duplicate_cosine))
     });

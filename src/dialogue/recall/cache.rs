@@ -60,25 +60,25 @@ pub struct MemoryCache {
 pub(crate) struct LatestWrites(VecDeque<(u64, Vec<Audience>)>);
 
 impl LatestWrites {
-    pub(crate) fn record_write(&mut self, before: u64, audiences: Vec<Audience>) {
+    pub(crate) fn record_write(&mut self, seq_before: u64, audiences: Vec<Audience>) {
         if self.0.len() == MAX_LATEST_WRITES {
             self.0.pop_front();
         }
-        self.0.push_back((before, audiences));
+        self.0.push_back((seq_before, audiences));
     }
 
     /// Returns the memory's position after this node's writes since `seq`. `None`: the audience of such a write
     /// overlaps one of `audiences`.
     pub(crate) fn position_if_disjoint(&self, audiences: &[Audience], seq: u64) -> Option<u64> {
-        let mut now = seq;
-        while let Some((_, others)) = self.0.iter().find(|(before, _)| *before == now) {
+        let mut position = seq;
+        while let Some((_, other_audiences)) = self.0.iter().find(|(seq_before, _)| *seq_before == position) {
             let overlaps = |other: &Audience| audiences.iter().any(|audience| other.overlaps_audience(audience));
-            if others.iter().any(overlaps) {
+            if other_audiences.iter().any(overlaps) {
                 return None;
             }
-            now += 1;
+            position += 1;
         }
-        Some(now)
+        Some(position)
     }
 }
 
@@ -99,7 +99,7 @@ struct FoldedState {
     /// The highest `seq` in the state; 0 before the first read.
     seq: i64,
     /// The time of the last change in the state.
-    at: DateTime<Utc>,
+    latest_at: DateTime<Utc>,
     state: Arc<WorldState>,
 }
 
@@ -113,7 +113,7 @@ impl FoldedState {
         for stored in changes {
             state.apply_change(&stored.change, stored.changed_at, stored.dialogue);
             self.seq = self.seq.max(stored.seq);
-            self.at = self.at.max(stored.changed_at);
+            self.latest_at = self.latest_at.max(stored.changed_at);
         }
     }
 }
@@ -144,17 +144,17 @@ impl MemoryCache {
         world: &WorldId,
         npcs: &[NpcId],
     ) -> Vec<tokio::sync::OwnedMutexGuard<LatestWrites>> {
-        let mut held = Vec::with_capacity(npcs.len());
+        let mut guards = Vec::with_capacity(npcs.len());
         for npc in npcs {
             let key = (scope.tenant().clone(), world.clone(), npc.clone());
-            held.push(self.writers.get_with(key, Arc::default).lock_owned().await);
+            guards.push(self.writers.get_with(key, Arc::default).lock_owned().await);
         }
-        held
+        guards
     }
 
     /// Caches the bodies of newly written facts, because the next turn is likely to need them.
-    pub(crate) fn cache_written(&self, written: &[NewFact]) {
-        for fact in written.iter().filter(|fact| !fact.embedding.is_empty()) {
+    pub(crate) fn cache_written(&self, new_facts: &[NewFact]) {
+        for fact in new_facts.iter().filter(|fact| !fact.embedding.is_empty()) {
             self.bodies.insert(fact.id, Arc::new(RecallBody::from_new_fact(fact)));
         }
     }
@@ -166,12 +166,12 @@ impl MemoryCache {
         scope: &TenantScope,
         confirmed: &[ConfirmedFact],
     ) -> Result<Vec<Arc<RecallBody>>, StoreError> {
-        let mut found = Vec::with_capacity(confirmed.len());
+        let mut bodies = Vec::with_capacity(confirmed.len());
         let mut missing = Vec::new();
-        for wanted in confirmed {
-            match self.bodies.get(&wanted.fact) {
-                Some(body) if body.version == wanted.version => found.push(body),
-                _ => missing.push(wanted.fact),
+        for expected in confirmed {
+            match self.bodies.get(&expected.fact) {
+                Some(body) if body.version == expected.version => bodies.push(body),
+                _ => missing.push(expected.fact),
             }
         }
         if !missing.is_empty() {
@@ -181,10 +181,10 @@ impl MemoryCache {
                 if !body.embedding.is_empty() {
                     self.bodies.insert(body.id, Arc::clone(&body));
                 }
-                found.push(body);
+                bodies.push(body);
             }
         }
-        Ok(found)
+        Ok(bodies)
     }
 
     /// Returns the state of a world, folded from its standing changes. Reads the changes of all nodes since the last
@@ -211,22 +211,24 @@ impl MemoryCache {
             .get_with((scope.tenant().clone(), world.clone()), Arc::default);
         let mut folded = entry.lock().await;
         let store = &services.ledger.state;
-        let mut fresh = with_interactive_priority(store.load_changes_since(scope, world, folded.seq)).await?;
+        let mut loaded = with_interactive_priority(store.load_changes_since(scope, world, folded.seq)).await?;
         // A rewind removed changes, or a late job read an earlier turn's state, which must not override later changes.
-        let anew = folded.generation.is_some_and(|known| known != fresh.generation)
-            || fresh
+        let is_outdated = folded
+            .generation
+            .is_some_and(|generation| generation != loaded.generation)
+            || loaded
                 .changes
                 .first()
-                .is_some_and(|change| change.changed_at < folded.at);
-        if anew {
+                .is_some_and(|change| change.changed_at < folded.latest_at);
+        if is_outdated {
             *folded = FoldedState::default();
-            fresh = with_interactive_priority(store.load_changes_since(scope, world, 0)).await?;
+            loaded = with_interactive_priority(store.load_changes_since(scope, world, 0)).await?;
         }
-        folded.generation = Some(fresh.generation);
-        folded.fold_changes(&fresh.changes);
+        folded.generation = Some(loaded.generation);
+        folded.fold_changes(&loaded.changes);
         let position = StatePosition {
             seq: folded.seq,
-            generation: fresh.generation,
+            generation: loaded.generation,
         };
         Ok((folded.state.clone(), position))
     }

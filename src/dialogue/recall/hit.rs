@@ -69,9 +69,9 @@ pub(crate) fn admit_hits(
     let on_topic: Vec<bool> = with_best().map(|(hit, best)| hit.topic.answers_beside(*best)).collect();
     let mut admitted = on_topic.clone();
     if let Some(last) = on_topic.iter().rposition(|is_on_topic| *is_on_topic) {
-        let searched = (0..last).filter(|at| !is_standing(&hits[*at]));
-        for at in searched.take(BEST_OF_ASKED) {
-            admitted[at] = true;
+        let searched = (0..last).filter(|index| !is_standing(&hits[*index]));
+        for index in searched.take(BEST_OF_ASKED) {
+            admitted[index] = true;
         }
     }
     let npc = party::subject_key(npc_name);

@@ -29,26 +29,30 @@ const MAX_VECTORS_COMPARED: usize = 256;
 /// Returns the candidates by words, importance and age, and the nearest of the newest facts, with exact cosines.
 pub(super) async fn propose_from_ledger(
     services: &Services,
-    sought: &RecallRequest<'_>,
+    request: &RecallRequest<'_>,
 ) -> StoreResult<Vec<Candidate>> {
     let facts = &services.ledger.facts;
-    let worded = facts
-        .list_keyword_facts(sought.scope, sought.viewpoint, sought.at, MAX_FACTS_SCANNED)
+    let keyword_facts = facts
+        .list_keyword_facts(request.scope, request.viewpoint, request.moment, MAX_FACTS_SCANNED)
         .await?;
-    let newest = match sought.embedding {
-        Some(query) => compare_newest(services, sought, query, &worded).await?,
+    let newest = match request.embedding {
+        Some(query) => compare_newest(services, request, query, &keyword_facts).await?,
         None => HashMap::new(),
     };
-    let (terms, limits) = (sought.terms.clone(), sought.limits);
+    let terms = request.terms.clone();
+    let limits = request.limits;
     // The scan covers up to some thousands of texts, and no dialogue on this thread may wait for it.
     let mut chosen = tokio::task::spawn_blocking(move || {
-        let hints = worded.iter().map(|fact| to_candidate(fact, &terms, &newest)).collect();
+        let hints = keyword_facts
+            .iter()
+            .map(|fact| to_candidate(fact, &terms, &newest))
+            .collect();
         choose_candidates(hints, limits)
     })
     .await
     .map_err(|error| StoreError::Unavailable(format!("the ledger's facts were not gone through: {error}")))?;
-    if let Some(query) = sought.embedding {
-        add_cosines(services, sought, query, &mut chosen).await?;
+    if let Some(query) = request.embedding {
+        add_cosines(services, request, query, &mut chosen).await?;
     }
     Ok(chosen)
 }
@@ -56,21 +60,21 @@ pub(super) async fn propose_from_ledger(
 /// Returns the cosines of the newest facts with the query. Facts without a vector are left out.
 async fn compare_newest(
     services: &Services,
-    sought: &RecallRequest<'_>,
+    request: &RecallRequest<'_>,
     query: &[f32],
-    worded: &[KeywordFact],
+    keyword_facts: &[KeywordFact],
 ) -> StoreResult<HashMap<FactId, f32>> {
-    let mut newest: Vec<&KeywordFact> = worded.iter().collect();
+    let mut newest: Vec<&KeywordFact> = keyword_facts.iter().collect();
     newest.sort_by_key(|fact| Reverse((fact.valid_at, fact.fact)));
     newest.truncate(MAX_VECTORS_COMPARED);
     let newest: Vec<ConfirmedFact> = newest.into_iter().map(KeywordFact::as_confirmed).collect();
-    read_cosines(services, sought, query, &newest).await
+    read_cosines(services, request, query, &newest).await
 }
 
 /// Sets the cosines of candidates that were chosen by words or importance.
 async fn add_cosines(
     services: &Services,
-    sought: &RecallRequest<'_>,
+    request: &RecallRequest<'_>,
     query: &[f32],
     chosen: &mut [Candidate],
 ) -> StoreResult<()> {
@@ -81,7 +85,7 @@ async fn add_cosines(
             version,
         })
     });
-    let cosines = read_cosines(services, sought, query, &versions.collect::<Vec<_>>()).await?;
+    let cosines = read_cosines(services, request, query, &versions.collect::<Vec<_>>()).await?;
     for candidate in chosen {
         candidate.cosine = cosines.get(&candidate.fact).copied().unwrap_or_default();
     }
@@ -91,11 +95,14 @@ async fn add_cosines(
 /// Reads the vectors of facts through the cache of bodies.
 async fn read_cosines(
     services: &Services,
-    sought: &RecallRequest<'_>,
+    request: &RecallRequest<'_>,
     query: &[f32],
     facts: &[ConfirmedFact],
 ) -> StoreResult<HashMap<FactId, f32>> {
-    let bodies = services.memory_cache.read_bodies(services, sought.scope, facts).await?;
+    let bodies = services
+        .memory_cache
+        .read_bodies(services, request.scope, facts)
+        .await?;
     let comparable = bodies.iter().filter(|body| body.embedding.len() == query.len());
     Ok(comparable
         .map(|body| (body.id, dot_product(query, &body.embedding)))
@@ -124,23 +131,23 @@ fn to_candidate(worded: &KeywordFact, terms: &keywords::TermWeights, cosines: &H
 
 /// Returns the union of the legs. Further candidates by words fill the leg by meaning, if few facts have a cosine
 /// above 0.
-fn choose_candidates(mut all: Vec<Candidate>, limits: CandidateLimits) -> Vec<Candidate> {
-    all.sort_by(|a, b| b.cosine.total_cmp(&a.cosine).then(a.fact.cmp(&b.fact)));
-    let near = all
+fn choose_candidates(mut candidates: Vec<Candidate>, limits: CandidateLimits) -> Vec<Candidate> {
+    candidates.sort_by(|a, b| b.cosine.total_cmp(&a.cosine).then(a.fact.cmp(&b.fact)));
+    let dense_count = candidates
         .iter()
         .take_while(|candidate| candidate.cosine > 0.0)
         .count()
         .min(limits.dense);
-    let mut chosen: Vec<Candidate> = all.drain(..near).collect();
-    let mut take = |limit: usize, of: &dyn Fn(&ScoreHint) -> Option<KeywordRank>| {
-        all.sort_by_key(|candidate| Reverse((candidate.hint.as_ref().and_then(of), candidate.fact)));
-        let worth = all
+    let mut chosen: Vec<Candidate> = candidates.drain(..dense_count).collect();
+    let mut take = |limit: usize, rank_of: &dyn Fn(&ScoreHint) -> Option<KeywordRank>| {
+        candidates.sort_by_key(|candidate| Reverse((candidate.hint.as_ref().and_then(rank_of), candidate.fact)));
+        let worth = candidates
             .iter()
-            .take_while(|candidate| candidate.hint.as_ref().and_then(of).is_some());
+            .take_while(|candidate| candidate.hint.as_ref().and_then(rank_of).is_some());
         let count = worth.count().min(limit);
-        chosen.extend(all.drain(..count));
+        chosen.extend(candidates.drain(..count));
     };
-    take(limits.sparse.saturating_add(limits.dense - near), &|hint| {
+    take(limits.sparse.saturating_add(limits.dense - dense_count), &|hint| {
         (hint.keyword > 0.0).then(|| KeywordRank(hint.keyword, hint.valid_at.timestamp_micros()))
     });
     take(limits.important, &|hint| {

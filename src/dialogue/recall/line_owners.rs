@@ -42,11 +42,11 @@ impl<'a> LineOwners<'a> {
             Some(_) => return None,
             None => {
                 let key = party::subject_key(subject);
-                let (owner, thing) = key.split_once('/')?;
+                let (owner, possession) = key.split_once('/')?;
                 if self.listener.as_deref() != Some(owner) {
                     return None;
                 }
-                self.owned.of_other_than(LineOwner::Listener, thing)
+                self.owned.of_other_than(LineOwner::Listener, possession)
             }
         };
         let counted = terms.0.iter().filter(|(term, _)| !not_meant.contains(term));

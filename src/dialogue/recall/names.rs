@@ -14,7 +14,7 @@ use colloquy_ports::{StoreResult, ledger::facts::NamingFact};
 /// The maximum number of names read per knower and privacy, newest first.
 const MAX_NAMES_READ: u32 = 200;
 
-/// Returns the names of persons that the viewpoint may know at `at`.
+/// Returns the names of persons that the viewpoint may know at `moment`.
 ///
 /// # Errors
 /// If the ledger does not answer.
@@ -23,14 +23,14 @@ pub(crate) async fn read_names(
     scope: &TenantScope,
     world: &World,
     viewpoint: &Viewpoint,
-    at: DateTime<Utc>,
+    moment: DateTime<Utc>,
 ) -> StoreResult<NameAliases> {
-    let known = services
+    let naming_facts = services
         .ledger
         .facts
-        .list_naming_facts(scope, viewpoint, at, MAX_NAMES_READ)
+        .list_naming_facts(scope, viewpoint, moment, MAX_NAMES_READ)
         .await?;
-    merge_open_names(services, scope, world, viewpoint, known).await
+    merge_open_names(services, scope, world, viewpoint, naming_facts).await
 }
 
 /// Combines the known names whose locks are open to the viewpoint.
@@ -42,15 +42,15 @@ pub(crate) async fn merge_open_names(
     scope: &TenantScope,
     world: &World,
     viewpoint: &Viewpoint,
-    known: Vec<NamingFact>,
+    naming_facts: Vec<NamingFact>,
 ) -> StoreResult<NameAliases> {
-    let with_locks = known.into_iter().map(|name| {
+    let with_locks = naming_facts.into_iter().map(|name| {
         let locks = name.locks.clone();
         (name, locks)
     });
     let open = locks::filter_open(services, scope, world, viewpoint, with_locks.collect()).await?;
-    let told: Vec<NameAssertion<'_>> = open.iter().map(naming_of).collect();
-    Ok(NameAliases::from_assertions(&told))
+    let assertions: Vec<NameAssertion<'_>> = open.iter().map(naming_of).collect();
+    Ok(NameAliases::from_assertions(&assertions))
 }
 
 fn naming_of(fact: &NamingFact) -> NameAssertion<'_> {

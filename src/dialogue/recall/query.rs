@@ -66,8 +66,8 @@ impl SearchQuery {
             listener: Some(npc.to_owned()),
             ..Self::from_text(&keywords::without_listener_name(text, npc))
         };
-        let own = keywords::query_terms(npc);
-        let is_own = |term: u64| own.0.binary_search_by_key(&term, |entry| entry.0).is_ok();
+        let npc_terms = keywords::query_terms(npc);
+        let is_own = |term: u64| npc_terms.0.binary_search_by_key(&term, |entry| entry.0).is_ok();
         query.terms.0.retain(|(term, _)| !is_own(*term));
         query.words.0.retain(|(term, _)| !is_own(*term));
         query
@@ -84,8 +84,8 @@ impl SearchQuery {
     /// Builds a query for a line to the named NPC, after these turns.
     pub(crate) fn for_line(line: &str, npc: &str, history: &[BufferedTurn], summaries: &[Summary]) -> Self {
         let mut query = Self::to_listener(line, npc);
-        let own = keywords::query_terms(npc);
-        let is_own = |term: u64| own.0.binary_search_by_key(&term, |entry| entry.0).is_ok();
+        let npc_terms = keywords::query_terms(npc);
+        let is_own = |term: u64| npc_terms.0.binary_search_by_key(&term, |entry| entry.0).is_ok();
         let line = keywords::without_listener_name(line, npc);
         let points = keywords::refers_back(&line);
         let weight: f32 = query.words.0.iter().map(|(_, weight)| weight).sum();
@@ -107,30 +107,30 @@ impl SearchQuery {
 
     /// Adds the other names of the persons in the query. The names are words to search for, and change neither the
     /// embedded text nor the line's own words.
-    pub(crate) fn add_names(&mut self, names: &NameAliases, spoken: SpeakerAndListener<'_>) {
-        let own = spoken.listener.map(keywords::query_terms).unwrap_or_default();
-        let is_own = |term: u64| own.0.binary_search_by_key(&term, |entry| entry.0).is_ok();
-        let in_line = names.names_mentioned(&self.line, spoken);
+    pub(crate) fn add_names(&mut self, names: &NameAliases, speakers: SpeakerAndListener<'_>) {
+        let listener_terms = speakers.listener.map(keywords::query_terms).unwrap_or_default();
+        let is_own = |term: u64| listener_terms.0.binary_search_by_key(&term, |entry| entry.0).is_ok();
+        let in_line = names.names_mentioned(&self.line, speakers);
         // The speaker of "my sister" in an earlier line is unknown.
         let unowned = SpeakerAndListener {
             speaker: None,
-            ..spoken
+            ..speakers
         };
         let in_context = names.names_mentioned(&self.context, unowned);
-        for (others, weight) in [(in_line, 1.0), (in_context, CONTEXT_WEIGHT)] {
-            for other in others {
-                self.add_terms(&keywords::search_terms(&other), weight, &is_own);
+        for (mentioned, weight) in [(in_line, 1.0), (in_context, CONTEXT_WEIGHT)] {
+            for name in mentioned {
+                self.add_terms(&keywords::search_terms(&name), weight, &is_own);
             }
         }
     }
 
     /// Adds terms that the line does not have.
-    fn add_terms(&mut self, more: &TermWeights, weight: f32, is_own: &dyn Fn(u64) -> bool) {
-        let mut all: std::collections::BTreeMap<u64, f32> = self.terms.0.iter().copied().collect();
-        for (term, of_term) in more.0.iter().filter(|(term, _)| !is_own(*term)) {
-            all.entry(*term).or_insert(of_term * weight);
+    fn add_terms(&mut self, new_terms: &TermWeights, weight: f32, is_own: &dyn Fn(u64) -> bool) {
+        let mut weights: std::collections::BTreeMap<u64, f32> = self.terms.0.iter().copied().collect();
+        for (term, of_term) in new_terms.0.iter().filter(|(term, _)| !is_own(*term)) {
+            weights.entry(*term).or_insert(of_term * weight);
         }
-        self.terms = TermWeights(all.into_iter().collect());
+        self.terms = TermWeights(weights.into_iter().collect());
     }
 }
 
@@ -138,16 +138,16 @@ impl SearchQuery {
 fn recent_context(history: &[BufferedTurn], summaries: &[Summary]) -> String {
     let from = history.len().saturating_sub(CONTEXT_TURNS);
     let turns = history[from..].iter();
-    let mut said: Vec<&str> = turns
+    let mut texts: Vec<&str> = turns
         .flat_map(|turn| [turn.player_text.as_str(), turn.reply_text.as_str()])
         .filter(|text| !text.is_empty())
         .collect();
-    if said.is_empty() {
-        said.extend(summaries.last().map(|summary| summary.text.as_str()));
+    if texts.is_empty() {
+        texts.extend(summaries.last().map(|summary| summary.text.as_str()));
     }
-    let said = said.join("\n");
-    let skipped = said.chars().count().saturating_sub(CONTEXT_CHARS);
-    said.chars().skip(skipped).collect()
+    let context = texts.join("\n");
+    let skipped = context.chars().count().saturating_sub(CONTEXT_CHARS);
+    context.chars().skip(skipped).collect()
 }
 
 #[cfg(test)]

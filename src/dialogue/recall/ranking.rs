@@ -46,11 +46,12 @@ pub(super) struct ConfirmedCandidate {
 /// Scores the confirmed facts, best first. Reads a body only if the index lacks the confirmed version.
 pub(super) async fn rank_candidates(
     services: &Services,
-    sought: &RecallRequest<'_>,
+    request: &RecallRequest<'_>,
     candidates: Vec<ConfirmedCandidate>,
 ) -> Result<Vec<RankedCandidate>, StoreError> {
     let mut ranked = Vec::with_capacity(candidates.len());
-    let (mut unknown, mut cosines) = (Vec::new(), HashMap::new());
+    let mut unknown = Vec::new();
+    let mut cosines = HashMap::new();
     for ConfirmedCandidate {
         confirmed,
         cosine,
@@ -63,7 +64,7 @@ pub(super) async fn rank_candidates(
                 version: confirmed.version,
                 valid_at: hint.valid_at,
                 cosine,
-                score: score_candidate(services, sought, cosine, &hint),
+                score: score_candidate(services, request, cosine, &hint),
                 body: None,
                 is_of_other: false,
             });
@@ -74,11 +75,11 @@ pub(super) async fn rank_candidates(
     }
     for body in services
         .memory_cache
-        .read_bodies(services, sought.scope, &unknown)
+        .read_bodies(services, request.scope, &unknown)
         .await?
     {
         let cosine = cosines.get(&body.id).copied().unwrap_or_default();
-        ranked.push(rank_body(services, sought, body, cosine));
+        ranked.push(rank_body(services, request, body, cosine));
     }
     ranked.sort_by(best_first);
     Ok(ranked)
@@ -86,7 +87,7 @@ pub(super) async fn rank_candidates(
 
 pub(super) fn rank_body(
     services: &Services,
-    sought: &RecallRequest<'_>,
+    request: &RecallRequest<'_>,
     body: Arc<RecallBody>,
     cosine: f32,
 ) -> RankedCandidate {
@@ -101,29 +102,29 @@ pub(super) fn rank_body(
         version: body.version,
         importance: body.view.importance,
         valid_at: body.valid_at,
-        keyword: keywords::bm25_score(sought.terms, &terms),
+        keyword: keywords::bm25_score(request.terms, &terms),
     };
     RankedCandidate {
         fact: body.id,
         version: body.version,
         valid_at: body.valid_at,
         cosine,
-        score: score_candidate(services, sought, cosine, &hint),
+        score: score_candidate(services, request, cosine, &hint),
         body: Some(body),
         is_of_other: false,
     }
 }
 
-fn score_candidate(services: &Services, sought: &RecallRequest<'_>, cosine: f32, of: &ScoreHint) -> ScoreParts {
+fn score_candidate(services: &Services, request: &RecallRequest<'_>, cosine: f32, hint: &ScoreHint) -> ScoreParts {
     let settings = &services.settings.recall;
     scoring::score_fact(
-        &recall_weights(services, sought.world),
+        &recall_weights(services, request.world),
         &services.embedder.info().calibration,
         cosine,
-        keywords::keyword_factor(of.keyword),
-        of.importance,
-        sought.age_of(of.valid_at),
-        sought
+        keywords::keyword_factor(hint.keyword),
+        hint.importance,
+        request.age_of(hint.valid_at),
+        request
             .world
             .settings
             .recency_lambda_per_day

@@ -26,7 +26,7 @@ pub(crate) struct RecallRequest<'a> {
     /// The terms with their general weights, independent of the searched memory.
     pub terms: &'a TermWeights,
     pub limits: CandidateLimits,
-    pub at: DateTime<Utc>,
+    pub moment: DateTime<Utc>,
     /// The line, which may name a time, and things of its speaker or its listener.
     pub line: SpokenLine<'a>,
     pub clock: RecallClock<'a>,
@@ -38,7 +38,7 @@ pub(crate) struct RecallClock<'a> {
     /// The clock of the world; `None`: real time.
     game: Option<GameClock<'a>>,
     /// The past days that the line names.
-    named: Option<NamedPeriod>,
+    named_period: Option<NamedPeriod>,
 }
 
 /// The result of recall, with or without the index.
@@ -47,7 +47,7 @@ pub(crate) struct RecallResult<T> {
     /// The facts, best first.
     pub facts: Vec<T>,
     /// The number of found facts, of which `facts` may have only the best.
-    pub found: usize,
+    pub found_count: usize,
     /// The error of the index, if the index did not answer. The ledger was then searched.
     pub without_index: Option<StoreError>,
 }
@@ -56,26 +56,27 @@ impl<'a> RecallRequest<'a> {
     /// Sets the clock, and looks for a time in the line.
     pub(super) fn set_clock(&mut self, game: Option<GameClock<'a>>) {
         let today = match game {
-            Some(clock) => clock.game_time_now(self.at),
-            None => GameMoment::from_real(self.at),
+            Some(clock) => clock.game_time_now(self.moment),
+            None => GameMoment::from_real(self.moment),
         };
-        let named = NamedPeriod::in_line(self.line.text, today);
-        self.clock = RecallClock { game, named };
+        let named_period = NamedPeriod::in_line(self.line.text, today);
+        self.clock = RecallClock { game, named_period };
     }
 
     /// The age of a fact in days of the game, or in real days without a clock.
     pub(super) fn age_of(&self, from: DateTime<Utc>) -> FactAge {
-        let RecallClock { game, named } = self.clock;
-        if let Some(named) = named {
-            let then = game.map_or_else(|| GameTime::from_real(from), |clock| clock.game_time_at(from).time);
-            return FactAge::FromNamedTime(named.days_from(then));
+        let RecallClock { game, named_period } = self.clock;
+        if let Some(named_period) = named_period {
+            let game_time = game.map_or_else(|| GameTime::from_real(from), |clock| clock.game_time_at(from).time);
+            return FactAge::FromNamedTime(named_period.days_from(game_time));
         }
         FactAge::Days(match game {
             Some(clock) => {
-                let (then, now) = (clock.game_time_at(from).time, clock.game_time_now(self.at).time);
-                now.days_since(then)
+                let game_time = clock.game_time_at(from).time;
+                let now = clock.game_time_now(self.moment).time;
+                now.days_since(game_time)
             }
-            None => days_between(from, self.at),
+            None => days_between(from, self.moment),
         })
     }
 }

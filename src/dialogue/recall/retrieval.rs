@@ -29,60 +29,63 @@ use colloquy_ports::{
 /// If the ledger does not answer. The index is derived and may be away.
 pub(crate) async fn recall_facts<'a>(
     services: &Services,
-    sought: RecallRequest<'a>,
+    request: RecallRequest<'a>,
     clock: impl Future<Output = Result<Option<GameClock<'a>>, StoreError>>,
 ) -> Result<RecallResult<RecallHit>, StoreError> {
-    let terms = weigh_terms(services, &sought).await;
-    let mut sought = RecallRequest {
+    let terms = weigh_terms(services, &request).await;
+    let mut request = RecallRequest {
         terms: &terms,
-        ..sought
+        ..request
     };
-    let (proposed, clock) = tokio::try_join!(propose_confirmed(services, &sought), clock)?;
-    sought.set_clock(clock);
-    let ranked = rank_candidates(services, &sought, proposed.facts).await?;
+    let (proposed, clock) = tokio::try_join!(propose_confirmed(services, &request), clock)?;
+    request.set_clock(clock);
+    let ranked = rank_candidates(services, &request, proposed.facts).await?;
     Ok(RecallResult {
-        found: ranked.len(),
-        facts: body_reading::read_hits(services, &sought, ranked).await?,
+        found_count: ranked.len(),
+        facts: body_reading::read_hits(services, &request, ranked).await?,
         without_index: proposed.without_index,
     })
 }
 
 /// Weighs the terms by the searched memory. If the index cannot count them, each term counts as rare.
-pub(super) async fn weigh_terms(services: &Services, sought: &RecallRequest<'_>) -> TermWeights {
+pub(super) async fn weigh_terms(services: &Services, request: &RecallRequest<'_>) -> TermWeights {
     let counted = services
         .index
-        .term_statistics(sought.scope, sought.viewpoint, sought.terms);
+        .term_statistics(request.scope, request.viewpoint, request.terms);
     let statistics = counted.await.unwrap_or_else(|error| {
         tracing::warn!(%error, "words were not counted; each counts as rare");
         keywords::TermStatistics::default()
     });
-    statistics.weigh_query(sought.terms)
+    statistics.weigh_query(request.terms)
 }
 
 /// Returns the facts that the index proposes for weighed terms and the ledger confirms, in any order.
 pub(super) async fn propose_confirmed(
     services: &Services,
-    sought: &RecallRequest<'_>,
+    request: &RecallRequest<'_>,
 ) -> Result<RecallResult<ConfirmedCandidate>, StoreError> {
     let proposal = CandidateQuery {
-        viewpoint: sought.viewpoint,
-        embedding: sought.embedding,
-        terms: sought.terms,
-        limits: sought.limits,
+        viewpoint: request.viewpoint,
+        embedding: request.embedding,
+        terms: request.terms,
+        limits: request.limits,
     };
-    let answer = if services.memory_cache.relays.has_backlog(sought.scope.tenant()) {
+    let answer = if services.memory_cache.relays.has_backlog(request.scope.tenant()) {
         // Facts that were taught during an outage must not be missed until the index has them.
         Err(StoreError::Unavailable("it lacks facts of an outage".to_owned()))
     } else {
-        services.index.propose_candidates(sought.scope, proposal).await
+        services.index.propose_candidates(request.scope, proposal).await
     };
     let (proposed, without_index) = match answer {
         Ok(proposed) => (proposed, None),
-        Err(error) => (ledger_search::propose_from_ledger(services, sought).await?, Some(error)),
+        Err(error) => (
+            ledger_search::propose_from_ledger(services, request).await?,
+            Some(error),
+        ),
     };
-    let facts = confirm_candidates(services, sought, proposed).await?;
+    let facts = confirm_candidates(services, request, proposed).await?;
     Ok(RecallResult {
-        found: facts.len(),
+        found_count: facts.len(),
         facts,
         without_index,
     })
@@ -90,7 +93,7 @@ pub(super) async fn propose_confirmed(
 
 async fn confirm_candidates(
     services: &Services,
-    sought: &RecallRequest<'_>,
+    request: &RecallRequest<'_>,
     proposed: Vec<Candidate>,
 ) -> Result<Vec<ConfirmedCandidate>, StoreError> {
     let mut candidates: HashMap<FactId, Candidate> = proposed
@@ -106,11 +109,11 @@ async fn confirm_candidates(
         world,
         viewpoint,
         ..
-    } = *sought;
+    } = *request;
     let FactConfirmation { open, locked } = services
         .ledger
         .facts
-        .confirm_facts(scope, viewpoint, &ids, sought.at)
+        .confirm_facts(scope, viewpoint, &ids, request.moment)
         .await?;
     let mut confirmed = open;
     if !locked.is_empty() {

@@ -50,7 +50,7 @@ const NOW_TOLERANCE: TimeDelta = TimeDelta::seconds(1);
 /// The number of full facts read in parallel.
 const CONCURRENT_READS: usize = 8;
 
-/// Runs the hybrid search for `GET …/facts?q=`: best first, at most `limit`, as of `at`.
+/// Runs the hybrid search for `GET …/facts?q=`: best first, at most `limit`, as of `moment`.
 ///
 /// The index has only facts valid now. For a time in the past, the ledger answers from the newest 2,000 facts valid
 /// then. If the embedder fails, keywords must suffice, and the call's trace has the reason.
@@ -60,33 +60,33 @@ pub async fn search_facts(
     world: &World,
     viewpoint: &Viewpoint,
     query: &str,
-    at: DateTime<Utc>,
+    moment: DateTime<Utc>,
     limit: usize,
 ) -> Result<(Vec<SearchHit>, Vec<CallTrace>), StoreError> {
     // A time just past counts as now, because the caller read the clock earlier.
-    let past = at + NOW_TOLERANCE < services.clock.now();
-    let embedded = EmbeddedQuery::prepare(services, scope, world, viewpoint, query, at).await?;
+    let is_past = moment + NOW_TOLERANCE < services.clock.now();
+    let embedded = EmbeddedQuery::prepare(services, scope, world, viewpoint, query, moment).await?;
     let configured = leg_limits(&services.settings.recall);
     let limits = CandidateLimits {
         dense: configured.dense.max(limit),
         sparse: configured.sparse.max(limit),
         ..configured
     };
-    let mut sought = embedded.request(scope, world, viewpoint, limits, at);
-    sought.set_clock(GameClock::new(&world.settings, &embedded.state));
-    let hits = if past {
-        search_past(services, &sought, limit).await?
+    let mut request = embedded.request(scope, world, viewpoint, limits, moment);
+    request.set_clock(GameClock::new(&world.settings, &embedded.state));
+    let hits = if is_past {
+        search_past(services, &request, limit).await?
     } else {
-        let terms = weigh_terms(services, &sought).await;
-        let sought = RecallRequest {
+        let terms = weigh_terms(services, &request).await;
+        let request = RecallRequest {
             terms: &terms,
-            ..sought
+            ..request
         };
-        let proposed = propose_confirmed(services, &sought).await?;
+        let proposed = propose_confirmed(services, &request).await?;
         if let Some(error) = &proposed.without_index {
             tracing::warn!(%error, "searched in the ledger, by words and among the newest facts");
         }
-        let ranked = rank_candidates(services, &sought, proposed.facts).await?;
+        let ranked = rank_candidates(services, &request, proposed.facts).await?;
         read_full_hits(services, scope, ranked, limit).await?
     };
     Ok((hits, vec![embedded.call]))
@@ -104,27 +104,27 @@ pub async fn shown_facts(
     viewpoint: &Viewpoint,
     query: &str,
 ) -> Result<(Vec<FactId>, CallTrace), StoreError> {
-    let at = services.clock.now();
-    let embedded = EmbeddedQuery::prepare(services, scope, world, viewpoint, query, at).await?;
+    let moment = services.clock.now();
+    let embedded = EmbeddedQuery::prepare(services, scope, world, viewpoint, query, moment).await?;
     let settings = &services.settings.recall;
-    let sought = embedded.request(scope, world, viewpoint, leg_limits(settings), at);
+    let request = embedded.request(scope, world, viewpoint, leg_limits(settings), moment);
     let clock = GameClock::new(&world.settings, &embedded.state);
-    let found = recall_facts(services, sought, async { Ok(clock) }).await?.facts;
+    let hits = recall_facts(services, request, async { Ok(clock) }).await?.facts;
     let gate = TopicGate::Asked;
-    let admitted = admit_hits(&found, gate, viewpoint.npc.as_str(), &|_| false);
-    let near = near_duplicate_cosine(services);
+    let admitted = admit_hits(&hits, gate, viewpoint.npc.as_str(), &|_| false);
+    let duplicate_cosine = near_duplicate_cosine(services);
     let mut chosen: Vec<usize> = Vec::new();
-    for (index, hit) in found.iter().enumerate() {
-        let is_copy = |other: &usize| is_same_statement(&found[*other].body, &hit.body, near);
+    for (index, hit) in hits.iter().enumerate() {
+        let is_copy = |other: &usize| is_same_statement(&hits[*other].body, &hit.body, duplicate_cosine);
         if hit.weakness(admitted[index], gate, settings.min_score).is_none() && !chosen.iter().any(is_copy) {
             chosen.push(index);
         }
     }
     chosen.truncate(max_packable(settings));
-    let chosen = diversify_hits(&found, chosen, settings.diversity);
-    let shown = chosen.into_iter().take(settings.top_k);
-    let shown = shown.map(|index| found[index].body.id).collect();
-    Ok((shown, embedded.call))
+    let chosen = diversify_hits(&hits, chosen, settings.diversity);
+    let shown_ids = chosen.into_iter().take(settings.top_k);
+    let shown_ids = shown_ids.map(|index| hits[index].body.id).collect();
+    Ok((shown_ids, embedded.call))
 }
 
 /// A query with its vector and the state of the world.
@@ -142,7 +142,7 @@ impl EmbeddedQuery {
         world: &World,
         viewpoint: &Viewpoint,
         text: &str,
-        at: DateTime<Utc>,
+        moment: DateTime<Utc>,
     ) -> Result<Self, StoreError> {
         let mut query = SearchQuery::from_text(text);
         let ((embedded, call), names) = tokio::join!(
@@ -152,14 +152,14 @@ impl EmbeddedQuery {
                 EmbedAs::Query,
                 std::slice::from_ref(&query.text),
             ),
-            read_names(services, scope, world, viewpoint, at),
+            read_names(services, scope, world, viewpoint, moment),
         );
         let player = viewpoint.player.as_ref().map(party::player_key);
-        let spoken = SpeakerAndListener {
+        let speakers = SpeakerAndListener {
             speaker: Some(player.as_deref().unwrap_or(party::PLAYER)),
             listener: None,
         };
-        query.add_names(&names?, spoken);
+        query.add_names(&names?, speakers);
         let state = match world.settings.clock {
             Some(_) => services.memory_cache.world_state(services, scope, &world.id).await?,
             None => Arc::default(),
@@ -178,7 +178,7 @@ impl EmbeddedQuery {
         world: &'a World,
         viewpoint: &'a Viewpoint,
         limits: CandidateLimits,
-        at: DateTime<Utc>,
+        moment: DateTime<Utc>,
     ) -> RecallRequest<'a> {
         RecallRequest {
             scope,
@@ -187,7 +187,7 @@ impl EmbeddedQuery {
             embedding: self.embedding.as_deref(),
             terms: &self.query.terms,
             limits,
-            at,
+            moment,
             line: self.query.line(),
             clock: RecallClock::default(),
         }
@@ -197,17 +197,17 @@ impl EmbeddedQuery {
 async fn read_full_hits(
     services: &Services,
     scope: &TenantScope,
-    found: Vec<RankedCandidate>,
+    candidates: Vec<RankedCandidate>,
     limit: usize,
 ) -> Result<Vec<SearchHit>, StoreError> {
-    let read = found.into_iter().take(limit).map(|ranked| async move {
+    let reads = candidates.into_iter().take(limit).map(|ranked| async move {
         let fact = services.ledger.facts.load_fact(scope, ranked.fact).await?;
         Ok(fact.map(|fact| SearchHit {
             fact,
             score: ranked.score,
         }))
     });
-    stream::iter(read)
+    stream::iter(reads)
         .buffered(CONCURRENT_READS)
         .try_filter_map(|hit| async move { Ok(hit) })
         .try_collect()
@@ -216,10 +216,10 @@ async fn read_full_hits(
 
 async fn search_past(
     services: &Services,
-    sought: &RecallRequest<'_>,
+    request: &RecallRequest<'_>,
     limit: usize,
 ) -> Result<Vec<SearchHit>, StoreError> {
-    let facts = read_valid_facts(services, sought).await?;
+    let facts = read_valid_facts(services, request).await?;
     let words: Vec<TermWeights> = facts
         .values()
         .map(|fact| {
@@ -232,16 +232,16 @@ async fn search_past(
             })
         })
         .collect();
-    let terms = TermStatistics::count_terms(sought.terms, &words).weigh_query(sought.terms);
-    let sought = &RecallRequest {
+    let terms = TermStatistics::count_terms(request.terms, &words).weigh_query(request.terms);
+    let request = &RecallRequest {
         terms: &terms,
-        ..*sought
+        ..*request
     };
     let ids: Vec<FactId> = facts.keys().copied().collect();
     let embeddings: HashMap<FactId, Arc<[f32]>> = services
         .ledger
         .facts
-        .load_bodies(sought.scope, &ids)
+        .load_bodies(request.scope, &ids)
         .await?
         .into_iter()
         .map(|body| (body.id, body.embedding))
@@ -250,9 +250,9 @@ async fn search_past(
         .values()
         .map(|fact| {
             let embedding = embeddings.get(&fact.id).cloned().unwrap_or_else(|| Arc::from([]));
-            let cosine = sought.embedding.map_or(0.0, |query| dot_product(query, &embedding));
+            let cosine = request.embedding.map_or(0.0, |query| dot_product(query, &embedding));
             // The cache is bypassed, because it has the present bodies.
-            rank_body(services, sought, Arc::new(body_of(fact, embedding)), cosine)
+            rank_body(services, request, Arc::new(body_of(fact, embedding)), cosine)
         })
         .collect();
     ranked.sort_by(best_first);
@@ -271,28 +271,29 @@ async fn search_past(
 
 async fn read_valid_facts(
     services: &Services,
-    sought: &RecallRequest<'_>,
+    request: &RecallRequest<'_>,
 ) -> Result<HashMap<FactId, Fact>, StoreError> {
     let filter = FactFilter {
-        viewpoint: sought.viewpoint.clone(),
+        viewpoint: request.viewpoint.clone(),
         subject: None,
         kind: None,
         from: None,
         to: None,
-        as_of: sought.at,
+        as_of: request.moment,
         include_invalid: false,
         flagged: false,
     };
     let mut facts = HashMap::new();
     let mut after = None;
     while facts.len() < MAX_PAST_FACTS {
-        let request = PageRequest {
+        let page_request = PageRequest {
             limit: FACTS_PER_PAGE,
             after,
         };
         let store = &services.ledger.facts;
-        let page = store.list_facts(sought.scope, &filter, &request).await?;
-        let open = locks::filter_open_facts(services, sought.scope, sought.world, sought.viewpoint, page.items).await?;
+        let page = store.list_facts(request.scope, &filter, &page_request).await?;
+        let open =
+            locks::filter_open_facts(services, request.scope, request.world, request.viewpoint, page.items).await?;
         facts.extend(open.into_iter().map(|fact| (fact.id, fact)));
         after = page.next;
         if after.is_none() {

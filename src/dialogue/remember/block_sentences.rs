@@ -17,15 +17,15 @@ impl<'a> BlockSentences<'a> {
     /// Returns the events and notes of the job's turn. A turn that asks to forget has none: they may tell in other words
     /// what is to be forgotten. Nobody said a note, so notes are left out if others than the NPC of the turn learn its
     /// facts, or if players share what the NPC knows.
-    pub(super) fn of_turn(said: &'a JobInput) -> Self {
+    pub(super) fn of_turn(job_input: &'a JobInput) -> Self {
         let mut sentences = Self::default();
-        if keywords::asks_to_forget(&said.turn.player_text) {
+        if keywords::asks_to_forget(&job_input.turn.player_text) {
             return sentences;
         }
-        let only_npc = BTreeSet::from([Knower::Npc(said.turn.npc.clone())]);
-        let audience = said.audience();
+        let only_npc = BTreeSet::from([Knower::Npc(job_input.turn.npc.clone())]);
+        let audience = job_input.audience();
         let is_only_learner = audience.knowers == only_npc && audience.private_to.is_some();
-        for change in &said.block_sentences {
+        for change in &job_input.block_sentences {
             match change {
                 StateChange::Happened { text } => sentences.events.push(text),
                 StateChange::Note { text } if is_only_learner => sentences.notes.push(text),

@@ -63,7 +63,8 @@ struct Answer {
 /// A conclusion in an answer.
 #[derive(Deserialize)]
 struct ConclusionAnswer {
-    of: Vec<usize>,
+    #[serde(rename = "of")]
+    premises: Vec<usize>,
     #[serde(default)]
     predicate: String,
     #[serde(default)]
@@ -76,15 +77,16 @@ struct ConclusionAnswer {
 /// Looks through the tenant's worlds that were not looked through for `curation.consolidate_every_d` days. Returns the
 /// number of queued jobs.
 pub async fn queue_due_consolidations(services: &Services, scope: &TenantScope) -> StoreResult<u32> {
-    let (every, now) = (services.settings.curation.consolidate_every_d, services.clock.now());
-    let Some(before) = now.checked_sub_days(Days::new(every.into())).filter(|_| every > 0) else {
+    let every = services.settings.curation.consolidate_every_d;
+    let now = services.clock.now();
+    let Some(scan_before) = now.checked_sub_days(Days::new(every.into())).filter(|_| every > 0) else {
         return Ok(0);
     };
     let store = &services.ledger.consolidation;
     let mut queued = 0;
-    for world in store.list_worlds_to_scan(scope, before, WORLDS_PER_LOOK).await? {
+    for world in store.list_worlds_to_scan(scope, scan_before, WORLDS_PER_LOOK).await? {
         match queue_consolidations(services, scope, &world).await {
-            Ok(more) => queued += more,
+            Ok(count) => queued += count,
             Err(error) => tracing::warn!(%world, %error, "the facts of a world could not be looked through"),
         }
     }
@@ -95,7 +97,8 @@ pub async fn queue_due_consolidations(services: &Services, scope: &TenantScope) 
 /// Returns the number of queued jobs. Old are the facts of the weeks that were over `curation.consolidate_after_d` days
 /// ago; with 0 days, all facts.
 pub async fn queue_consolidations(services: &Services, scope: &TenantScope, world: &WorldId) -> StoreResult<u32> {
-    let (store, now) = (&services.ledger.consolidation, services.clock.now());
+    let store = &services.ledger.consolidation;
+    let now = services.clock.now();
     let until = oldest_fresh_moment(services.settings.curation.consolidate_after_d, now);
     store
         .end_expired_conclusions(scope, world, services.ids.next_id(), now)
@@ -201,10 +204,11 @@ pub(crate) async fn consolidate_facts(
     services: &Services,
     scope: &TenantScope,
     job: &Job,
-    said: &JobInput,
+    job_input: &JobInput,
 ) -> Result<JobReport, JobError> {
-    let (store, now) = (&services.ledger.consolidation, services.clock.now());
-    let taught = store.list_facts_of_turn(scope, said.turn.id).await?;
+    let store = &services.ledger.consolidation;
+    let now = services.clock.now();
+    let taught = store.list_facts_of_turn(scope, job_input.turn.id).await?;
     let premises = taught.into_iter().filter(|fact| is_premise(fact, now));
     let groups: BTreeMap<(String, Week), Audience> = premises
         .map(|fact| ((fact.audience.audience_key(), Week::of(fact.valid_at)), fact.audience))
@@ -214,7 +218,7 @@ pub(crate) async fn consolidate_facts(
             services,
             scope,
             job,
-            said,
+            job_input,
             budget: CurationBudget::load(services, scope).await?,
         };
         let mut failed = None;
@@ -234,7 +238,7 @@ struct Consolidation<'a> {
     services: &'a Services,
     scope: &'a TenantScope,
     job: &'a Job,
-    said: &'a JobInput,
+    job_input: &'a JobInput,
     budget: CurationBudget,
 }
 
@@ -242,11 +246,11 @@ impl Consolidation<'_> {
     async fn consolidate_week(&self, audience: &Audience, week: Week) -> Result<(), JobError> {
         let store = &self.services.ledger.consolidation;
         let facts = store
-            .list_facts_of_week(self.scope, &self.said.world.id, audience, week)
+            .list_facts_of_week(self.scope, &self.job_input.world.id, audience, week)
             .await?;
         let mut groups = FactGroup::from_facts(facts, self.services.clock.now());
         // The others have jobs of their own.
-        let of_turn = |fact: &Fact| fact.cause == Cause::Turn(self.said.turn.id);
+        let of_turn = |fact: &Fact| fact.cause == Cause::Turn(self.job_input.turn.id);
         groups.retain(|group| group.facts.iter().any(of_turn));
         let mut failed = None;
         for group in groups {
@@ -259,10 +263,13 @@ impl Consolidation<'_> {
     /// Consolidates a group of facts, unless its present facts were consolidated. Facts that change meanwhile are left for
     /// the next scan.
     async fn consolidate_group(&self, group: FactGroup) -> Result<(), JobError> {
-        let (services, scope, world) = (self.services, self.scope, &self.said.world.id);
-        let (store, material) = (&services.ledger.consolidation, group.material_hash());
-        let known = store.load_material(scope, world, &GroupKey::from(&group)).await?;
-        if known.as_ref() == Some(&material) {
+        let services = self.services;
+        let scope = self.scope;
+        let world = &self.job_input.world.id;
+        let store = &services.ledger.consolidation;
+        let material = group.material_hash();
+        let stored_material = store.load_material(scope, world, &GroupKey::from(&group)).await?;
+        if stored_material.as_ref() == Some(&material) {
             return Ok(());
         }
         let concluded = self.ask_model(&group).await?;
@@ -295,13 +302,13 @@ impl Consolidation<'_> {
         let mut used = BTreeSet::new();
         let mut concluded = Vec::new();
         for value in answer.conclusions.into_iter().take(MAX_CONCLUSIONS) {
-            let Some((premises, said)) = parse_conclusion(value) else {
+            let Some((premises, sentence)) = parse_conclusion(value) else {
                 continue;
             };
             if !premises.is_disjoint(&used) {
                 continue;
             }
-            if let Some(statement) = group.conclude(&premises, said) {
+            if let Some(statement) = group.conclude(&premises, sentence) {
                 used.extend(&premises);
                 concluded.push((premises, statement));
             }
@@ -310,9 +317,10 @@ impl Consolidation<'_> {
     }
 
     async fn render_prompt(&self, group: &FactGroup) -> Result<String, JobError> {
-        let (services, said) = (self.services, self.said);
-        let language = said.npc.language;
-        let days = WorldDays::load(services, self.scope, &said.world).await?;
+        let services = self.services;
+        let job_input = self.job_input;
+        let language = job_input.npc.language;
+        let days = WorldDays::load(services, self.scope, &job_input.world).await?;
         let facts = group.facts.iter().map(|fact| {
             let (date, _) = days.day_of(language, fact.valid_at);
             context! {
@@ -342,24 +350,24 @@ impl Consolidation<'_> {
         }
         let vectors = self.services.embed_passages(self.scope, &texts).await?;
         if vectors.len() != texts.len() {
-            let wrong = format!("{} vectors came back for {} texts", vectors.len(), texts.len());
-            return Err(LlmError::Broken(wrong).into());
+            let message = format!("{} vectors came back for {} texts", vectors.len(), texts.len());
+            return Err(LlmError::Broken(message).into());
         }
         let facts = concluded
             .into_iter()
             .zip(vectors)
             .filter_map(|((premises, statement), embedding)| {
-                let premises: Vec<&Fact> = premises.into_iter().map(|at| &group.facts[at]).collect();
+                let premises: Vec<&Fact> = premises.into_iter().map(|index| &group.facts[index]).collect();
                 Some(NewFact {
                     id: self.services.ids.next_id(),
-                    world: self.said.world.id.clone(),
+                    world: self.job_input.world.id.clone(),
                     audience: group.audience.clone(),
                     // Facts with locks are no premises.
                     locks: DisclosureLocks::default(),
                     // As all times of memory: when it was said, not when it was written.
                     valid_at: premises.iter().map(|premise| premise.valid_at).max()?,
                     // A conclusion keeps nothing beyond the retention of what the model has read.
-                    expires_at: group.facts.iter().filter_map(|read| read.expires_at).min(),
+                    expires_at: group.facts.iter().filter_map(|fact| fact.expires_at).min(),
                     cause: Cause::Job(self.job.id),
                     source: None,
                     derived_from: premises.iter().map(|premise| premise.id).collect(),
@@ -381,7 +389,7 @@ fn named(name: &str) -> String {
 fn parse_conclusion(value: serde_json::Value) -> Option<(BTreeSet<usize>, ConcludedSentence)> {
     let answer: ConclusionAnswer = serde_json::from_value(value).ok()?;
     let premises: BTreeSet<usize> = answer
-        .of
+        .premises
         .iter()
         .map(|number| number.checked_sub(1))
         .collect::<Option<_>>()?;

@@ -51,8 +51,8 @@ pub struct FactCorrection {
 impl FactCorrection {
     /// True if the correction changes the statement or the dates of a fact, beside its view.
     fn changes_statement(&self, fact: &Fact) -> bool {
-        fn differs<T: PartialEq>(wanted: Option<&T>, present: &T) -> bool {
-            wanted.is_some_and(|wanted| wanted != present)
+        fn differs<T: PartialEq>(new_value: Option<&T>, present: &T) -> bool {
+            new_value.is_some_and(|new_value| new_value != present)
         }
         let statement = &fact.statement;
         differs(self.subject_for(fact).as_ref(), &statement.subject)
@@ -86,7 +86,8 @@ impl FactCorrection {
 
     /// The corrected statement of a fact.
     fn statement_for(&self, fact: &Fact) -> Statement {
-        let (old, view) = (fact.statement.clone(), fact.view.clone());
+        let old = fact.statement.clone();
+        let view = fact.view.clone();
         let content = self.content.clone().unwrap_or(view.content);
         let is_reworded = content != old.content;
         Statement {
@@ -189,10 +190,10 @@ async fn plan_change(
     };
     let mut expected = if_version;
     if correction.content.is_some() || correction.keywords.is_some() {
-        let own = own_text_of(services, scope, fact).await?;
-        let content = correction.content.as_ref().unwrap_or(&own.0);
-        let keywords = correction.keywords.as_ref().unwrap_or(&own.1);
-        if (content, keywords) != (&own.0, &own.1) {
+        let (own_content, own_keywords) = own_text_of(services, scope, fact).await?;
+        let content = correction.content.as_ref().unwrap_or(&own_content);
+        let keywords = correction.keywords.as_ref().unwrap_or(&own_keywords);
+        if (content, keywords) != (&own_content, &own_keywords) {
             let text = embedded_fact_text(&fact.statement.subject, content, keywords);
             patch.embedding = Some(embed_text(services, scope, text).await?);
         }
@@ -261,18 +262,19 @@ pub async fn decide_flag(
     edit: &Edit,
 ) -> Result<FlagOutcome, ManualEditError> {
     for _ in 1..MAX_CORRECTION_READS {
-        let outcome = decide_once(services, scope, (world, fact), verdict, edit).await?;
+        let outcome = decide_once(services, scope, world, fact, verdict, edit).await?;
         if !matches!(outcome, FlagOutcome::VersionMismatch { .. }) {
             return Ok(outcome);
         }
     }
-    decide_once(services, scope, (world, fact), verdict, edit).await
+    decide_once(services, scope, world, fact, verdict, edit).await
 }
 
 async fn decide_once(
     services: &Services,
     scope: &TenantScope,
-    (world, id): (&WorldId, FactId),
+    world: &WorldId,
+    id: FactId,
     verdict: &FlagVerdict,
     edit: &Edit,
 ) -> Result<FlagOutcome, ManualEditError> {
@@ -288,8 +290,11 @@ async fn decide_once(
         let Some(fact) = facts.load_fact(scope, id).await? else {
             return Ok(FlagOutcome::NotFound);
         };
-        let replacing = match fact.invalid.as_ref().and_then(|ended| ended.ended_by) {
-            Some(by) => facts.load_fact(scope, by).await?.filter(|by| by.corrects == Some(id)),
+        let replacing = match fact.invalid.as_ref().and_then(|invalidation| invalidation.ended_by) {
+            Some(successor) => facts
+                .load_fact(scope, successor)
+                .await?
+                .filter(|successor| successor.corrects == Some(id)),
             None => None,
         };
         // A repeated correction changes nothing, whether the first one changed the fact or replaced it.
@@ -313,14 +318,14 @@ async fn own_text_of(
     fact: &Fact,
 ) -> Result<(String, Vec<String>), StoreError> {
     let history = services.ledger.facts.load_history(scope, fact.id).await?;
-    let edited = |field: &str| {
+    let latest_edit = |field: &str| {
         history.iter().rev().find_map(|entry| match entry {
             FactHistoryEntry::Edited { patch, .. } => patch.get(field).cloned(),
             _ => None,
         })
     };
-    let content = edited("content").and_then(|value| serde_json::from_value(value).ok());
-    let keywords = edited("keywords").and_then(|value| serde_json::from_value(value).ok());
+    let content = latest_edit("content").and_then(|value| serde_json::from_value(value).ok());
+    let keywords = latest_edit("keywords").and_then(|value| serde_json::from_value(value).ok());
     Ok((
         content.unwrap_or_else(|| fact.statement.content.clone()),
         keywords.unwrap_or_else(|| fact.statement.keywords.clone()),

@@ -27,48 +27,50 @@ const MAX_CALLS_PER_MARK: usize = 32;
 /// Reconciles memories after a rewind has unsaid or restored some of their facts. Returns the number of reconciled
 /// memories; more may remain. A failed memory stays marked, backs off, and delays no other memory.
 pub async fn reconcile_dirty_memories(services: &Services, scope: &TenantScope) -> Result<usize, JobError> {
-    let (mut passed, mut settled, mut failed) = (HashSet::new(), 0, 0);
-    while settled < MARKS_PER_RUN && failed < MAX_FAILURES_PER_RUN {
+    let mut skipped = HashSet::new();
+    let mut reconciled = 0;
+    let mut failures = 0;
+    while reconciled < MARKS_PER_RUN && failures < MAX_FAILURES_PER_RUN {
         // Skipped marks are read again, so each read reaches past them.
-        let limit = u32::try_from(MARKS_PER_RUN + 2 * passed.len()).unwrap_or(u32::MAX);
+        let limit = u32::try_from(MARKS_PER_RUN + 2 * skipped.len()).unwrap_or(u32::MAX);
         let marks = services.ledger.rewinds.list_dirty_memories(scope, limit).await?;
         let marks = marks.into_iter().map(|mark| (MarkKey::for_mark(scope, &mark), mark));
-        let marks: Vec<(MarkKey, DirtyMemory)> = marks.filter(|(key, _)| !passed.contains(key)).collect();
+        let marks: Vec<(MarkKey, DirtyMemory)> = marks.filter(|(key, _)| !skipped.contains(key)).collect();
         if marks.is_empty() {
             break;
         }
         for (key, mark) in marks {
-            if settled == MARKS_PER_RUN || failed == MAX_FAILURES_PER_RUN {
+            if reconciled == MARKS_PER_RUN || failures == MAX_FAILURES_PER_RUN {
                 break;
             }
             if services.reconcile_backoff.is_backing_off(&key, services.clock.now()) {
-                passed.insert(key);
+                skipped.insert(key);
                 continue;
             }
             failpoint!("settle.marked");
             if try_reconcile_mark(services, scope, &mark, &key).await {
-                settled += 1;
+                reconciled += 1;
             } else {
-                passed.insert(key);
-                failed += 1;
+                skipped.insert(key);
+                failures += 1;
             }
             failpoint!("settle.durable");
         }
     }
-    if settled + failed > 0 {
+    if reconciled + failures > 0 {
         relay_or_log(services).await;
     }
-    Ok(settled)
+    Ok(reconciled)
 }
 
 /// Tries to reconcile a memory, and records a failure or a partial result.
 async fn try_reconcile_mark(services: &Services, scope: &TenantScope, mark: &DirtyMemory, key: &MarkKey) -> bool {
-    let (error, away) = match reconcile_mark(services, scope, mark, key).await {
+    let (error, is_away) = match reconcile_mark(services, scope, mark, key).await {
         Ok(None) => {
             services.reconcile_backoff.clear_mark(key);
             return true;
         }
-        Ok(Some(away)) => (away.into(), true),
+        Ok(Some(outage)) => (outage.into(), true),
         Err(error) => (error, false),
     };
     tracing::warn!(
@@ -78,7 +80,7 @@ async fn try_reconcile_mark(services: &Services, scope: &TenantScope, mark: &Dir
     let base = Duration::from_secs(services.settings.jobs.retry_base_s);
     services
         .reconcile_backoff
-        .record_failure(key.clone(), away, services.clock.now(), base);
+        .record_failure(key.clone(), is_away, services.clock.now(), base);
     false
 }
 
@@ -90,8 +92,8 @@ async fn reconcile_mark(
     mark: &DirtyMemory,
     key: &MarkKey,
 ) -> Result<Option<LlmError>, JobError> {
-    let away = services.reconcile_backoff.away_for(key, services.clock.now());
-    let patient = away < Duration::from_secs(services.settings.jobs.give_up_after_s);
+    let away_for = services.reconcile_backoff.away_for(key, services.clock.now());
+    let patient = away_for < Duration::from_secs(services.settings.jobs.give_up_after_s);
     let world = services.ledger.authored.load_world(scope, &mark.world).await?;
     let language = world.map(|world| world.language).unwrap_or_default();
     let npcs: BTreeSet<NpcId> = mark
@@ -111,11 +113,11 @@ async fn reconcile_mark(
         npcs: npcs.into_iter().collect(),
     };
     let mut judge = Judge::new(services, scope, language, MAX_CALLS_PER_MARK).with_patience(patient);
-    let writing = ReconcileTrigger::DirtyMemory {
+    let trigger = ReconcileTrigger::DirtyMemory {
         mark: mark.clone(),
         whole: true,
     };
     // The future is large, and belongs to every request that writes.
-    Box::pin(memory.reconcile_since(mark.since, &writing, &mut judge)).await?;
+    Box::pin(memory.reconcile_since(mark.since, &trigger, &mut judge)).await?;
     Ok(judge.away_reason().cloned())
 }

@@ -34,11 +34,11 @@ pub(super) async fn embed_learned(
     statements: Vec<Statement>,
     episode: Option<(String, Importance)>,
 ) -> Result<(Vec<FreshFact>, Option<FreshEpisode>), JobError> {
-    let of_episode = episode.iter().map(|(text, _)| text.clone());
+    let episode_text = episode.iter().map(|(text, _)| text.clone());
     let texts: Vec<String> = statements
         .iter()
         .map(Statement::embedded_text)
-        .chain(of_episode)
+        .chain(episode_text)
         .collect();
     if texts.is_empty() {
         return Ok((Vec::new(), None));
@@ -51,8 +51,8 @@ pub(super) async fn embed_learned(
         answer => answer?,
     };
     if vectors.len() != texts.len() {
-        let wrong = format!("{} vectors came back for {} texts", vectors.len(), texts.len());
-        return Err(LlmError::Broken(wrong).into());
+        let message = format!("{} vectors came back for {} texts", vectors.len(), texts.len());
+        return Err(LlmError::Broken(message).into());
     }
     let episode = episode.and_then(|(text, importance)| {
         let embedding = vectors.pop()?;
@@ -63,25 +63,25 @@ pub(super) async fn embed_learned(
         })
     });
     let calibration = services.embedder.info().calibration;
-    let mut fresh: Vec<FreshFact> = Vec::new();
+    let mut fresh_facts: Vec<FreshFact> = Vec::new();
     for (statement, embedding) in statements.into_iter().zip(vectors) {
         let key = party::subject_key(&statement.subject);
-        let same = |other: &FreshFact| {
+        let is_repeated = |other: &FreshFact| {
             party::subject_key(&other.statement.subject) == key
                 && calibration.similarity_of(dot_product(&other.embedding, &embedding)) >= f64::from(calibration.same)
                 && agreement::statements_agree(&other.statement, &statement)
         };
-        if fresh.iter().any(same) {
+        if fresh_facts.iter().any(is_repeated) {
             continue;
         }
-        fresh.push(FreshFact {
+        fresh_facts.push(FreshFact {
             id: services.ids.next_id(),
             pii: detect_pii(&statement),
             statement,
             embedding,
         });
     }
-    Ok((fresh, episode))
+    Ok((fresh_facts, episode))
 }
 
 /// True if the embedder gives no vectors for now. A limit of requests or of a budget is none of this: the job waits.

@@ -54,30 +54,30 @@ struct ExtractionAnswer {
     #[serde(default, skip_serializing)]
     ends: Vec<Value>,
     /// The same promises by fact, for a later attempt with this answer. Numbers are valid for one prompt only.
-    #[serde(default)]
-    ended: Vec<PromiseEnd>,
+    #[serde(default, rename = "ended")]
+    promise_ends: Vec<PromiseEnd>,
     /// What happened in the turn: `text` and `importance`.
     #[serde(default)]
     episode: Value,
 }
 
-/// Asks the small model, or uses the answer that an earlier attempt stored (`kept`). Checks the answer and embeds the
-/// facts and the episode.
+/// Asks the small model, or uses the answer that an earlier attempt stored (`stored_answer`). Checks the answer and
+/// embeds the facts and the episode.
 pub(super) async fn extract_learned(
     services: &Services,
     scope: &TenantScope,
-    said: &JobInput,
+    job_input: &JobInput,
     injected: &InjectedMemory,
-    kept: Option<&str>,
+    stored_answer: Option<&str>,
 ) -> Result<LearnedFacts, JobError> {
-    let answer = if let Some(answer) = kept.and_then(|kept| serde_json::from_str(kept).ok()) {
+    let answer = if let Some(answer) = stored_answer.and_then(|text| serde_json::from_str(text).ok()) {
         answer
     } else {
-        let mut answer = ask_extraction(services, scope, said, injected).await?;
-        answer.ended = parse_endings(&answer.ends, &injected.promises);
+        let mut answer = ask_extraction(services, scope, job_input, injected).await?;
+        answer.promise_ends = parse_endings(&answer.ends, &injected.promises);
         answer
     };
-    let lines = SpokenLines::of_turn(said);
+    let lines = SpokenLines::of_turn(job_input);
     let mut statements: Vec<Statement> = Vec::new();
     for value in answer.facts.iter().take(MAX_FACTS) {
         let Some(mut statement) = lines.parse_statement(value) else {
@@ -96,15 +96,15 @@ pub(super) async fn extract_learned(
     let forget: Vec<String> = answer
         .forget
         .iter()
-        .filter(|_| said.turn.player.is_some())
+        .filter(|_| job_input.turn.player.is_some())
         .filter_map(|text| bounded_text(text.as_str(), MAX_CONTENT_CHARS))
         .take(MAX_FACTS)
         .collect();
-    let mut episode = match &said.turn.player {
+    let mut episode = match &job_input.turn.player {
         Some(_) => {
-            let (text, importance) = read_episode(services, said, &answer.episode)?;
-            let days = WorldDays::load(services, scope, &said.world).await?;
-            let dated = date_relative_days(&text, days.moment_at(said.turn.started_at));
+            let (text, importance) = read_episode(services, job_input, &answer.episode)?;
+            let days = WorldDays::load(services, scope, &job_input.world).await?;
+            let dated = date_relative_days(&text, days.moment_at(job_input.turn.started_at));
             Some((clip_line(&dated, MAX_EPISODE_CHARS), importance))
         }
         None => None,
@@ -116,7 +116,7 @@ pub(super) async fn extract_learned(
     Ok(LearnedFacts {
         facts,
         forget,
-        ends: answer.ended.clone(),
+        ends: answer.promise_ends.clone(),
         episode,
         answer: serde_json::json!(answer).to_string(),
     })
@@ -125,20 +125,21 @@ pub(super) async fn extract_learned(
 async fn ask_extraction(
     services: &Services,
     scope: &TenantScope,
-    said: &JobInput,
+    job_input: &JobInput,
     injected: &InjectedMemory,
 ) -> Result<ExtractionAnswer, JobError> {
-    let prompt = render_prompt(services, scope, said, injected).await?;
-    let by_player = said.turn.player.is_some();
+    let prompt = render_prompt(services, scope, job_input, injected).await?;
+    let by_player = job_input.turn.player.is_some();
     // A long turn may need more tokens than the model may write. The finished entries are used.
     let salvage = |text: &str| {
-        let (facts, forget) = (salvage_list(text, "facts"), salvage_list(text, "forget"));
+        let facts = salvage_list(text, "facts");
+        let forget = salvage_list(text, "forget");
         let ends = salvage_list(text, "ends");
         (!facts.is_empty() || !forget.is_empty() || !ends.is_empty()).then_some(ExtractionAnswer {
             facts,
             forget,
             ends,
-            ended: Vec::new(),
+            promise_ends: Vec::new(),
             episode: Value::Null,
         })
     };
@@ -156,48 +157,49 @@ async fn ask_extraction(
 
 /// Returns the promises that the model ends, without repetition. Numbers outside the prompt are left out.
 fn parse_endings(ends: &[Value], promises: &[OpenPromise]) -> Vec<PromiseEnd> {
-    let mut ended: Vec<PromiseEnd> = Vec::new();
+    let mut promise_ends: Vec<PromiseEnd> = Vec::new();
     for value in ends {
-        let shown = value.get("number").and_then(parse_number).and_then(|number| {
+        let promise = value.get("number").and_then(parse_number).and_then(|number| {
             let mut numbers = (1..=promises.len()).zip(promises);
             numbers.find_map(|(nth, promise)| (nth.to_string() == number.to_string()).then_some(promise.fact))
         });
-        let how = value
+        let reason = value
             .get("how")
             .and_then(Value::as_str)
-            .and_then(|how| InvalidReason::parse(&how.trim().to_lowercase()))
-            .filter(|how| InvalidReason::ENDS_OF_PROMISES.contains(how));
-        if let (Some(fact), Some(how)) = (shown, how)
-            && ended.iter().all(|other| other.fact != fact)
+            .and_then(|reason| InvalidReason::parse(&reason.trim().to_lowercase()))
+            .filter(|reason| InvalidReason::ENDS_OF_PROMISES.contains(reason));
+        if let (Some(fact), Some(reason)) = (promise, reason)
+            && promise_ends.iter().all(|other| other.fact != fact)
         {
-            ended.push(PromiseEnd { fact, how });
+            promise_ends.push(PromiseEnd { fact, how: reason });
         }
     }
-    ended
+    promise_ends
 }
 
 /// Renders the prompt for the small model: lines of a player and an NPC, or of an NPC to other NPCs.
 async fn render_prompt(
     services: &Services,
     scope: &TenantScope,
-    said: &JobInput,
+    job_input: &JobInput,
     injected: &InjectedMemory,
 ) -> Result<String, JobError> {
-    let (turn, npc) = (&said.turn, &said.npc);
-    let days = WorldDays::load(services, scope, &said.world).await?;
+    let turn = &job_input.turn;
+    let npc = &job_input.npc;
+    let days = WorldDays::load(services, scope, &job_input.world).await?;
     let (date, weekday) = days.day_of(npc.language, turn.started_at);
     let reply = escape_untrusted(&mark_if_interrupted(turn.reply_text.clone(), turn.status));
     let scene = Scene {
-        cast: cast_members(services, scope, said).await?,
+        cast: cast_members(services, scope, job_input).await?,
         ..Scene::default()
     };
-    let before: Vec<String> = said
+    let earlier_lines: Vec<String> = job_input
         .before
         .iter()
         .flat_map(|turn| lines_of(turn, &scene, npc.language))
         .collect();
-    let words = TurnWords::of_turn(said);
-    let sentences = BlockSentences::of_turn(said);
+    let words = TurnWords::of_turn(job_input);
+    let sentences = BlockSentences::of_turn(job_input);
     let escape_all = |texts: &[&str]| texts.iter().map(|text| escape_untrusted(text)).collect::<Vec<_>>();
     let template = match turn.player {
         Some(_) => Template::Extraction,
@@ -206,16 +208,16 @@ async fn render_prompt(
     let values = context! {
         npc_name => npc.name.as_str(),
         line => escape_untrusted(&turn.player_text),
-        hears_others => said.dialogue.options.other_speakers(&turn.player_text).next().is_some(),
+        hears_others => job_input.dialogue.options.other_speakers(&turn.player_text).next().is_some(),
         listeners => scene.other_names(&npc.id),
         reply,
         events => escape_all(&sentences.events),
         notes => escape_all(&sentences.notes),
         known => injected.known_for(&words),
         world => injected.world_for(&words),
-        open => injected.open_promises(&date, |at| days.day_of(npc.language, at).0),
+        open => injected.open_promises(&date, |moment| days.day_of(npc.language, moment).0),
         subjects => &injected.subjects,
-        before,
+        before => earlier_lines,
         date,
         weekday,
         calendar => days.calendar_text(),
@@ -227,12 +229,12 @@ impl InjectedMemory {
     /// Returns the open promises as the prompt shows them on a date, such as `2026-11-25`. `date_of` gives such a date
     /// of a moment.
     fn open_promises(&self, date: &str, date_of: impl Fn(DateTime<Utc>) -> String) -> Vec<minijinja::Value> {
-        let shown = |promise: &OpenPromise| {
+        let to_value = |promise: &OpenPromise| {
             let made_on = promise.made_at.map(&date_of);
             let overdue = made_on.is_some_and(|made_on| agreement::is_overdue(&promise.text, &made_on, date));
             context! { text => promise.text.as_str(), overdue }
         };
-        self.promises.iter().map(shown).collect()
+        self.promises.iter().map(to_value).collect()
     }
 }
 
@@ -252,7 +254,7 @@ fn spoken_line(name: &str, text: &str) -> String {
 }
 
 /// Returns the model's episode, or a plain line if the model gave none.
-fn read_episode(services: &Services, said: &JobInput, value: &Value) -> Result<(String, Importance), JobError> {
+fn read_episode(services: &Services, job_input: &JobInput, value: &Value) -> Result<(String, Importance), JobError> {
     let text = value
         .as_str()
         .or_else(|| value.get("text")?.as_str())
@@ -260,8 +262,13 @@ fn read_episode(services: &Services, said: &JobInput, value: &Value) -> Result<(
     let visible: String = text.chars().filter(|c| !is_ignorable(*c)).collect();
     let text = clip_line(&visible, MAX_EPISODE_CHARS);
     if text.is_empty() {
-        let intent = said.trace.as_ref().map(|trace| trace.intent);
-        return Ok(plain_episode(services, &said.npc, &said.turn.player_text, intent)?);
+        let intent = job_input.trace.as_ref().map(|trace| trace.intent);
+        return Ok(plain_episode(
+            services,
+            &job_input.npc,
+            &job_input.turn.player_text,
+            intent,
+        )?);
     }
     let importance = value.get("importance").and_then(parse_number);
     Ok((text, importance.map_or(Importance::DEFAULT, Importance::from_clamped)))
@@ -270,7 +277,7 @@ fn read_episode(services: &Services, said: &JobInput, value: &Value) -> Result<(
 /// Returns the schema of an answer. Only a player's turn can have requests to forget.
 fn facts_schema(by_player: bool) -> JsonSchema {
     let text = |max: usize| serde_json::json!({ "type": "string", "maxLength": max });
-    let texts = |most: usize, max: usize| serde_json::json!({ "type": "array", "maxItems": most, "items": text(max) });
+    let texts = |max_items: usize, max: usize| serde_json::json!({ "type": "array", "maxItems": max_items, "items": text(max) });
     let fact = JsonSchema::object(serde_json::json!({
         "subject": text(MAX_PART_CHARS), "predicate": text(MAX_PART_CHARS), "object": text(MAX_PART_CHARS),
         "content": text(MAX_CONTENT_CHARS), "keywords": texts(MAX_KEYWORDS, MAX_KEYWORD_CHARS),

@@ -36,7 +36,7 @@ pub(super) struct InjectedMemory {
     /// The NPC's past, as the prompt had it.
     pub(super) past: Vec<String>,
     /// The check for players' statements about themselves that retell locked content. `None`: no retelling is possible.
-    pub(super) told: Option<RetellingCheck>,
+    pub(super) retelling_check: Option<RetellingCheck>,
     /// The aliases of all persons, read if a prompt had locked content.
     pub(super) names: NameAliases,
     /// The open promises and goals among `ids`, in the order in which models see them.
@@ -66,10 +66,14 @@ impl InjectedMemory {
         self.private_locks.locks_of(&texts.collect::<Vec<_>>())
     }
     /// Records a subject under a single name. A relative of another player is not recorded.
-    pub(super) fn record_subject(&mut self, subject: &str, said: &JobInput) {
+    pub(super) fn record_subject(&mut self, subject: &str, job_input: &JobInput) {
         let owner = party::owner_id(subject);
-        let of_another = owner.is_some() && owner != said.turn.player.as_ref().map(PlayerId::as_str);
-        if self.subjects.len() == MAX_SUBJECTS || of_another || party::is_player(subject) || subject == said.npc.name {
+        let of_another = owner.is_some() && owner != job_input.turn.player.as_ref().map(PlayerId::as_str);
+        if self.subjects.len() == MAX_SUBJECTS
+            || of_another
+            || party::is_player(subject)
+            || subject == job_input.npc.name
+        {
             return;
         }
         let name = escape_untrusted(&party::plain_name(subject));

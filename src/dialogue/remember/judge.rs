@@ -74,47 +74,47 @@ pub(super) struct Judge<'a> {
     /// The number of calls left.
     calls: usize,
     /// True if the caller retries later when the judge is away.
-    asked_again: bool,
+    is_patient: bool,
     /// The error if the judge is away. Unjudged pairs then stay unchanged for now.
-    away: Option<LlmError>,
+    outage: Option<LlmError>,
     pub answers: KnownVerdicts,
     /// The judge's verdicts that are not stored yet.
-    pub unkept: Vec<JudgedPair>,
+    pub unstored: Vec<JudgedPair>,
 }
 
 impl<'a> Judge<'a> {
-    /// Limits the judge to `most` calls. Pairs beyond the limit stay unchanged.
-    pub(super) fn new(services: &'a Services, scope: &'a TenantScope, language: Language, most: usize) -> Self {
+    /// Limits the judge to `max_calls` calls. Pairs beyond the limit stay unchanged.
+    pub(super) fn new(services: &'a Services, scope: &'a TenantScope, language: Language, max_calls: usize) -> Self {
         Self {
             services,
             scope,
             language,
-            calls: most,
-            asked_again: false,
-            away: None,
+            calls: max_calls,
+            is_patient: false,
+            outage: None,
             answers: KnownVerdicts::default(),
-            unkept: Vec::new(),
+            unstored: Vec::new(),
         }
     }
 
     /// If `patient`, the caller retries later. Pairs without an answer are then left, and the judge reports the error.
     pub(super) fn with_patience(self, patient: bool) -> Self {
         Self {
-            asked_again: patient,
+            is_patient: patient,
             ..self
         }
     }
 
     /// Returns the error that requires a later retry.
     pub(super) fn away_reason(&self) -> Option<&LlmError> {
-        self.away.as_ref()
+        self.outage.as_ref()
     }
 
     /// Stores verdicts that no result has written. If the ledger is away, only these verdicts are lost.
     pub(super) async fn store_verdicts(&mut self) {
-        let unkept = std::mem::take(&mut self.unkept);
-        if !unkept.is_empty()
-            && let Err(error) = self.services.ledger.facts.store_verdicts(self.scope, &unkept).await
+        let unstored = std::mem::take(&mut self.unstored);
+        if !unstored.is_empty()
+            && let Err(error) = self.services.ledger.facts.store_verdicts(self.scope, &unstored).await
         {
             tracing::warn!(%error, "verdicts were not kept; their pairs may be judged again");
         }
@@ -122,17 +122,18 @@ impl<'a> Judge<'a> {
 
     /// Loads verdicts from the ledger. Returns the pairs without a verdict.
     pub(super) async fn look_up_verdicts(&mut self, pairs: Vec<UnjudgedPair>) -> StoreResult<Vec<UnjudgedPair>> {
-        let hash = |asked: &UnjudgedPair| pair_hash(&asked.older.content, &asked.newer.content);
-        let mut left: Vec<([u8; 32], UnjudgedPair)> = pairs.into_iter().map(|asked| (hash(&asked), asked)).collect();
-        left.retain(|(pair, _)| !self.answers.0.contains_key(pair));
-        let sought: Vec<[u8; 32]> = left.iter().map(|(pair, _)| *pair).collect();
-        let known = self.services.ledger.facts.load_verdicts(self.scope, &sought).await?;
-        left.retain(|(pair, _)| !known.contains_key(pair));
-        let said = known
+        let hash = |question: &UnjudgedPair| pair_hash(&question.older.content, &question.newer.content);
+        let mut remaining: Vec<([u8; 32], UnjudgedPair)> =
+            pairs.into_iter().map(|question| (hash(&question), question)).collect();
+        remaining.retain(|(pair, _)| !self.answers.0.contains_key(pair));
+        let hashes: Vec<[u8; 32]> = remaining.iter().map(|(pair, _)| *pair).collect();
+        let stored = self.services.ledger.facts.load_verdicts(self.scope, &hashes).await?;
+        remaining.retain(|(pair, _)| !stored.contains_key(pair));
+        let answers = stored
             .into_iter()
             .map(|(pair, verdict)| (pair, JudgeAnswer::Verdict(verdict)));
-        self.answers.0.extend(said);
-        Ok(left.into_iter().map(|(_, asked)| asked).collect())
+        self.answers.0.extend(answers);
+        Ok(remaining.into_iter().map(|(_, question)| question).collect())
     }
 
     /// Returns the token budget for the pairs of one turn: the limit without the prompt's fixed text.
@@ -157,68 +158,85 @@ impl<'a> Judge<'a> {
         })
     }
 
+    /// Returns the pairs without an answer, and the calls that ask about them within the limit.
+    fn plan_calls(
+        &mut self,
+        pairs: Vec<UnjudgedPair>,
+        budget: &JudgeBudget,
+    ) -> (HashSet<[u8; 32]>, Vec<Vec<PairQuestion>>) {
+        let mut asked_pairs = HashSet::new();
+        let mut questions = Vec::new();
+        for question in pairs {
+            let pair = pair_hash(&question.older.content, &question.newer.content);
+            if !self.answers.0.contains_key(&pair) && asked_pairs.insert(pair) {
+                questions.push((pair, question));
+            }
+        }
+        let mut calls = if self.outage.is_some() {
+            Vec::new()
+        } else {
+            batch_questions(questions, budget)
+        };
+        let excess_calls = calls.split_off(calls.len().min(self.calls));
+        self.calls -= calls.len();
+        if !excess_calls.is_empty() {
+            tracing::warn!(
+                calls = excess_calls.len(),
+                "too many pairs to judge; the rest stays as it is"
+            );
+        }
+        (asked_pairs, calls)
+    }
+
     /// Asks about all pairs, with as many per call as fit. A judge that fails changes nothing.
     ///
     /// # Errors
     /// If the verdicts of one of several calls could not be stored.
-    pub(super) async fn ask_pairs(&mut self, pairs: Vec<UnjudgedPair>, room: &JudgeBudget) -> Result<(), JobError> {
-        let mut asked = HashSet::new();
-        let mut questions = Vec::new();
-        for question in pairs {
-            let pair = pair_hash(&question.older.content, &question.newer.content);
-            if !self.answers.0.contains_key(&pair) && asked.insert(pair) {
-                questions.push((pair, question));
-            }
-        }
-        let mut calls = if self.away.is_some() {
-            Vec::new()
-        } else {
-            batch_questions(questions, room)
-        };
-        let beyond = calls.split_off(calls.len().min(self.calls));
-        self.calls -= calls.len();
-        if !beyond.is_empty() {
-            tracing::warn!(calls = beyond.len(), "too many pairs to judge; the rest stays as it is");
-        }
-        let (services, scope, language) = (self.services, self.scope, self.language);
-        let several = calls.len() > 1;
+    pub(super) async fn ask_pairs(&mut self, pairs: Vec<UnjudgedPair>, budget: &JudgeBudget) -> Result<(), JobError> {
+        let (asked_pairs, calls) = self.plan_calls(pairs, budget);
+        let services = self.services;
+        let scope = self.scope;
+        let language = self.language;
+        let has_several = calls.len() > 1;
         // A failed list may itself be the cause, so the other lists are still asked. Verdicts of calls still running
         // are stored too.
-        let (mut calls, mut under_way) = (calls.into_iter(), FuturesUnordered::new());
-        let (mut said, mut failed) = (0, 0);
+        let mut calls = calls.into_iter();
+        let mut running = FuturesUnordered::new();
+        let mut answered_calls = 0;
+        let mut failed_calls = 0;
         loop {
-            while under_way.len() < CONCURRENT_JUDGE_CALLS
-                && failed < said + CONCURRENT_JUDGE_CALLS
+            while running.len() < CONCURRENT_JUDGE_CALLS
+                && failed_calls < answered_calls + CONCURRENT_JUDGE_CALLS
                 && let Some(list) = calls.next()
             {
-                under_way.push(async move { ask_model(services, scope, language, &list).await });
+                running.push(async move { ask_model(services, scope, language, &list).await });
             }
-            let Some(answer) = under_way.next().await else {
+            let Some(answer) = running.next().await else {
                 break;
             };
             match answer {
                 Ok(judged) => {
-                    if several {
+                    if has_several {
                         services.ledger.facts.store_verdicts(scope, &judged).await?;
                     }
-                    said += 1;
+                    answered_calls += 1;
                     let verdicts = judged.iter();
                     let verdicts = verdicts.map(|judged| (judged.pair, JudgeAnswer::Verdict(judged.verdict)));
                     self.answers.0.extend(verdicts);
-                    if !several {
-                        self.unkept.extend(judged);
+                    if !has_several {
+                        self.unstored.extend(judged);
                     }
                 }
-                Err(JobError::Model(error)) if self.asked_again && error.is_transient() => {
-                    self.away = Some(error);
-                    failed += 1;
+                Err(JobError::Model(error)) if self.is_patient && error.is_transient() => {
+                    self.outage = Some(error);
+                    failed_calls += 1;
                 }
                 Err(error) => {
                     tracing::warn!(%error, "pairs were not judged; their facts stay as they are");
                 }
             }
         }
-        for pair in asked {
+        for pair in asked_pairs {
             self.answers.0.entry(pair).or_insert(JudgeAnswer::NoAnswer);
         }
         Ok(())
@@ -229,18 +247,18 @@ impl<'a> Judge<'a> {
 type PairQuestion = ([u8; 32], UnjudgedPair);
 
 /// Groups pairs into lists that fit into one call each, in the same order.
-fn batch_questions(questions: Vec<PairQuestion>, room: &JudgeBudget) -> Vec<Vec<PairQuestion>> {
+fn batch_questions(questions: Vec<PairQuestion>, budget: &JudgeBudget) -> Vec<Vec<PairQuestion>> {
     let mut lists: Vec<Vec<PairQuestion>> = Vec::new();
-    let mut left = 0;
+    let mut remaining_tokens = 0;
     for question in questions {
-        let tokens = room.pair_tokens(&question.1.older, &question.1.newer);
+        let tokens = budget.pair_tokens(&question.1.older, &question.1.newer);
         match lists.last_mut() {
-            Some(list) if tokens <= left => {
-                left -= tokens;
+            Some(list) if tokens <= remaining_tokens => {
+                remaining_tokens -= tokens;
                 list.push(question);
             }
             _ => {
-                left = room.tokens.saturating_sub(tokens);
+                remaining_tokens = budget.tokens.saturating_sub(tokens);
                 lists.push(vec![question]);
             }
         }

@@ -30,14 +30,18 @@ pub(super) struct TurnWords {
 }
 
 impl TurnWords {
-    pub(super) fn of_turn(said: &JobInput) -> Self {
-        let before = said.before.iter();
-        let lines = before
+    pub(super) fn of_turn(job_input: &JobInput) -> Self {
+        let earlier_turns = job_input.before.iter();
+        let lines = earlier_turns
             .flat_map(|turn| [&turn.player_text, &turn.reply_text])
-            .chain([&said.turn.player_text, &said.turn.reply_text])
+            .chain([&job_input.turn.player_text, &job_input.turn.reply_text])
             .map(String::as_str);
-        let sentences = BlockSentences::of_turn(said);
-        Self::of_lines(&said.npc.name, lines.chain(sentences.texts()), &said.turn.player_text)
+        let sentences = BlockSentences::of_turn(job_input);
+        Self::of_lines(
+            &job_input.npc.name,
+            lines.chain(sentences.texts()),
+            &job_input.turn.player_text,
+        )
     }
 
     fn of_lines<'l>(npc_name: &str, lines: impl IntoIterator<Item = &'l str>, player_line: &str) -> Self {
@@ -70,17 +74,17 @@ impl InjectedMemory {
             .zip(0..)
             .collect();
         ranked.sort_unstable();
-        let touched = ranked.iter().filter(|(shared, _)| shared.0 > 0).count();
-        let mut shown: Vec<usize> = ranked.into_iter().map(|(_, at)| at).collect();
-        shown.truncate(touched.clamp(MIN_KNOWN, MAX_TOUCHED));
-        shown.sort_unstable();
-        shown.into_iter().map(|at| self.texts[at].clone()).collect()
+        let related_count = ranked.iter().filter(|(shared, _)| shared.0 > 0).count();
+        let mut indexes: Vec<usize> = ranked.into_iter().map(|(_, index)| index).collect();
+        indexes.truncate(related_count.clamp(MIN_KNOWN, MAX_TOUCHED));
+        indexes.sort_unstable();
+        indexes.into_iter().map(|index| self.texts[index].clone()).collect()
     }
 
     /// Returns what the turn may retell of the lore and of the NPC's past: the sentences with words of the turn.
     pub(super) fn world_for(&self, words: &TurnWords) -> Vec<String> {
-        let told = self.world.iter().filter_map(|text| sentences_with(text, words));
-        told.take(MAX_WORLD_TEXTS).collect()
+        let texts = self.world.iter().filter_map(|text| sentences_with(text, words));
+        texts.take(MAX_WORLD_TEXTS).collect()
     }
 }
 
@@ -88,15 +92,15 @@ fn sentences_with(text: &str, words: &TurnWords) -> Option<String> {
     if text.chars().count() <= MAX_WORLD_CHARS {
         return (words.shared_count(text) > 0).then(|| text.to_owned());
     }
-    let mut shown = String::new();
+    let mut excerpt = String::new();
     for sentence in split_sentences(text) {
-        let fits = shown.chars().count() + sentence.chars().count() <= MAX_WORLD_CHARS;
+        let fits = excerpt.chars().count() + sentence.chars().count() <= MAX_WORLD_CHARS;
         if fits && words.shared_count(sentence) > 0 {
-            shown.push_str(sentence);
+            excerpt.push_str(sentence);
         }
     }
-    let shown = shown.trim();
-    (!shown.is_empty()).then(|| shown.to_owned())
+    let excerpt = excerpt.trim();
+    (!excerpt.is_empty()).then(|| excerpt.to_owned())
 }
 
 /// Returns the end of an earlier line, in whole words.
@@ -106,10 +110,10 @@ pub(super) fn end_of_line(line: &str) -> String {
         return line.to_owned();
     }
     let end: String = line.chars().skip(chars - MAX_EARLIER_CHARS).collect();
-    let whole = end
+    let whole_words = end
         .find(char::is_whitespace)
-        .map_or(end.as_str(), |at| end[at..].trim_start());
-    format!("…{whole}")
+        .map_or(end.as_str(), |index| end[index..].trim_start());
+    format!("…{whole_words}")
 }
 
 #[cfg(test)]

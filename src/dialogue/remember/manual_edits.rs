@@ -58,7 +58,7 @@ pub async fn write_manual_fact(
         reconcile::boost_if_vital(&mut statement);
     }
     let embedding = embed_text(services, scope, statement.embedded_text()).await?;
-    let new = NewFact {
+    let new_fact = NewFact {
         id: services.ids.next_id(),
         world: fact.world,
         audience: fact.audience,
@@ -73,39 +73,46 @@ pub async fn write_manual_fact(
         embedding,
         statement,
     };
-    let settles = is_near_told_fact(services, scope, &new).await?;
-    services.ledger.facts.create_fact(scope, &new, settles, edit).await?;
+    let settles = is_near_told_fact(services, scope, &new_fact).await?;
+    services
+        .ledger
+        .facts
+        .create_fact(scope, &new_fact, settles, edit)
+        .await?;
     relay_or_log(services).await;
-    let written = services.ledger.facts.load_fact(scope, new.id).await?;
-    written.ok_or_else(|| StoreError::Rejected(format!("{} was written and is not there", new.id)).into())
+    let written = services.ledger.facts.load_fact(scope, new_fact.id).await?;
+    written.ok_or_else(|| StoreError::Rejected(format!("{} was written and is not there", new_fact.id)).into())
 }
 
 /// True if a similar fact was told to an NPC that may know the new fact. Contradictions are then found in the
 /// background, where a judge may be asked.
-async fn is_near_told_fact(services: &Services, scope: &TenantScope, new: &NewFact) -> Result<bool, StoreError> {
+async fn is_near_told_fact(services: &Services, scope: &TenantScope, new_fact: &NewFact) -> Result<bool, StoreError> {
     let memory = AudienceMemory {
         services,
         scope,
-        world: new.world.clone(),
-        audience: new.audience.clone(),
+        world: new_fact.world.clone(),
+        audience: new_fact.audience.clone(),
         // Empty, because the memory is only read.
         npcs: Vec::new(),
     };
-    let sought = NeighbourQuery::for_statement(&new.statement, &new.embedding);
-    let mut near = Vec::new();
+    let query = NeighbourQuery::for_statement(&new_fact.statement, &new_fact.embedding);
+    let mut near_ids = Vec::new();
     let mut index = PlanIndex::Unused { is_complete: true };
-    for memories in [MemoryScope::Of(&new.audience), MemoryScope::Overlapping(&new.audience)] {
+    for memories in [
+        MemoryScope::Of(&new_fact.audience),
+        MemoryScope::Overlapping(&new_fact.audience),
+    ] {
         match memory
-            .find_similar(&mut index, memories, &sought, None, timeline::MAX_NEAREST)
+            .find_similar(&mut index, memories, &query, None, timeline::MAX_NEAREST)
             .await
         {
-            Ok(found) => near.extend(found.iter().map(|found| found.fact)),
+            Ok(candidates) => near_ids.extend(candidates.iter().map(|candidates| candidates.fact)),
             // The background work finds out after the store is back.
             Err(error) if error.is_transient() => return Ok(true),
             Err(error) => return Err(error),
         }
     }
-    let bodies = services.ledger.facts.load_bodies(scope, &near).await?;
+    let bodies = services.ledger.facts.load_bodies(scope, &near_ids).await?;
     Ok(bodies.iter().any(|body| body.speaker != AUTHOR))
 }
 

@@ -23,7 +23,7 @@ pub(super) struct AudienceMemory<'a> {
 pub(super) struct TurnAddition {
     pub facts: Vec<NewFact>,
     pub extraction: Extraction,
-    pub fresh: Vec<FreshFact>,
+    pub fresh_facts: Vec<FreshFact>,
     /// The turn's episode, with one of the turn's additions.
     pub episode: Option<EmbeddedEpisode>,
 }

@@ -69,12 +69,15 @@ impl ReconcileBackoff {
         since.map_or(Duration::ZERO, |since| (now - since).to_std().unwrap_or_default())
     }
 
-    /// Records a failure; `away`: the judge is away. The memory backs off for `base`, doubled for each earlier failure.
-    pub(super) fn record_failure(&self, key: MarkKey, away: bool, now: DateTime<Utc>, base: Duration) {
-        let before = self.0.get(&key);
-        let times = before.map_or(0, |before| before.times + 1);
+    /// Records a failure; `is_away`: the judge is away. The memory backs off for `base`, doubled for each earlier
+    /// failure.
+    pub(super) fn record_failure(&self, key: MarkKey, is_away: bool, now: DateTime<Utc>, base: Duration) {
+        let previous = self.0.get(&key);
+        let times = previous.map_or(0, |previous| previous.times + 1);
         let failed = FailedMark {
-            away_since: before.and_then(|before| before.away_since).or(away.then_some(now)),
+            away_since: previous
+                .and_then(|previous| previous.away_since)
+                .or(is_away.then_some(now)),
             times,
             until: now + retry_pause(base, times, rand::random()),
         };

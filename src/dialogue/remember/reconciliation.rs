@@ -7,6 +7,7 @@
 use std::{sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
+use tokio::sync::OwnedMutexGuard;
 
 use super::{
     judge::{Judge, KnownVerdicts},
@@ -16,6 +17,7 @@ use super::{
 use crate::{
     jobs::{JobError, embed_listed_facts},
     models::tallied_usage,
+    recall::LatestWrites,
 };
 use colloquy_memory::{
     fact::{Audience, Cause, NewInvalidation},
@@ -23,7 +25,7 @@ use colloquy_memory::{
 };
 use colloquy_ports::{
     StoreError, StoreResult,
-    ledger::facts::{JudgedPair, ReconcileOutcome, ReconcileTrigger, Reconciliation},
+    ledger::facts::{FactStore, JudgedPair, ReconcileOutcome, ReconcileTrigger, Reconciliation},
 };
 
 /// The maximum number of plans that other writers may overtake before the job is postponed.
@@ -32,152 +34,310 @@ const MAX_PLANS: usize = 8;
 /// need not ask again. A faster judge saves a write.
 const KEEP_ANSWER_AFTER: Duration = Duration::from_millis(100);
 
+/// A memory's known facts and resolution, as written.
+pub(super) struct WrittenUpdate {
+    pub known_facts: Vec<KnownFact>,
+    pub resolution: TimelineResolution,
+}
+
 /// Plans and writes until no other writer interferes. Memories of the same NPCs are written together or not at all.
-/// Returns each memory's known facts and resolution. `None`: the write is no longer allowed. `answer`: the model's
-/// answer, unless the ledger has stored it.
+/// `None`: the write is no longer allowed. `answer`: the model's answer, unless the ledger has stored it.
 pub(super) async fn write_updates(
-    parts: &[MemoryUpdate<'_>],
+    updates: &[MemoryUpdate<'_>],
     since: DateTime<Utc>,
-    writing: &ReconcileTrigger,
+    trigger: &ReconcileTrigger,
     answer: Option<&str>,
     judge: &mut Judge<'_>,
-) -> Result<Option<Vec<(Vec<KnownFact>, TimelineResolution)>>, JobError> {
-    let written = plan_and_write(parts, since, writing, answer, judge).await;
+) -> Result<Option<Vec<WrittenUpdate>>, JobError> {
+    let written = plan_and_write(updates, since, trigger, answer, judge).await;
     judge.store_verdicts().await;
     written
 }
 
-#[expect(clippy::too_many_lines, reason = "the attempts of one write share their state")]
 async fn plan_and_write(
-    parts: &[MemoryUpdate<'_>],
+    updates: &[MemoryUpdate<'_>],
     since: DateTime<Utc>,
-    writing: &ReconcileTrigger,
+    trigger: &ReconcileTrigger,
     mut answer: Option<&str>,
     judge: &mut Judge<'_>,
-) -> Result<Option<Vec<(Vec<KnownFact>, TimelineResolution)>>, JobError> {
-    let Some(memory) = parts.first().map(|part| &part.memory) else {
+) -> Result<Option<Vec<WrittenUpdate>>, JobError> {
+    let Some(memory) = updates.first().map(|update| &update.memory) else {
         return Ok(None);
     };
-    let (services, scope, facts) = (memory.services, memory.scope, &memory.services.ledger.facts);
-    let mut requests = RequestVectors::new();
-    let (mut moved, mut in_part) = (0, false);
-    // A job stores facts without vectors, and its memory is marked. The marked memory then waits for the embedder.
-    let is_job = matches!(writing, ReconcileTrigger::Job(_));
-    let mut embeds_facts = !is_job;
-    let room = Arc::new(judge.prompt_room()?);
-    // The timelines from before the judge was asked. They stay valid until a writer touches an overlapping audience.
-    let mut before: Option<(u64, Vec<Arc<PreparedTimeline>>)> = None;
-    while moved < MAX_PLANS {
-        let mut guard = services
-            .memory_cache
-            .lock_writers(scope, &memory.world, &memory.npcs)
-            .await;
-        // The ledger detects the writes of other nodes.
-        let kept = before.take().and_then(|(seq, prepared)| {
-            let now = match guard.as_slice() {
-                [writes] => writes.position_if_disjoint(&audiences_of(parts), seq)?,
-                _ => seq,
-            };
-            Some((now, prepared))
-        });
-        let (expected_memory_seq, prepared) = if let Some(kept) = kept {
-            kept
-        } else {
-            let position = facts.memory_position(scope, &memory.world, &memory.npcs).await?;
-            match read_timelines(parts, since, &requests, position.is_indexed, embeds_facts).await? {
-                Ok(prepared) => (position.seq, prepared),
-                Err(MissingVectors::NewRequests(texts)) => {
-                    drop(guard);
-                    memory.embed_requests(texts, &mut requests, is_job).await?;
-                    continue;
-                }
-                Err(MissingVectors::StoredRequests(texts)) => {
-                    drop(guard);
-                    // Without a vector, what a request ended would be valid again.
-                    let outcome = memory.embed_requests(texts, &mut requests, false).await;
-                    outcome.inspect_err(|_| services.memory_cache.unembedded.record_tenant(scope))?;
-                    continue;
-                }
-                Err(MissingVectors::Facts(facts)) => {
-                    drop(guard);
-                    let outcome = embed_listed_facts(services, scope, facts).await;
-                    outcome.inspect_err(|_| services.memory_cache.unembedded.record_tenant(scope))?;
-                    // A text that the embedder refuses stays without a vector.
-                    embeds_facts = false;
-                    continue;
-                }
-            }
-        };
-        let mut settled = Vec::with_capacity(parts.len());
-        for (part, prepared) in parts.iter().zip(&prepared) {
-            settled.push(part.memory.resolve_timeline(prepared, &room, judge).await?);
-        }
-        let unasked: Vec<UnjudgedPair> = settled
-            .iter_mut()
-            .flat_map(|settled| settled.unjudged.drain(..))
-            .collect();
-        if !unasked.is_empty() {
-            let shows = settled.iter().any(TimelineResolution::has_changes);
-            if !in_part && matches!(writing, ReconcileTrigger::DirtyMemory { .. }) && shows {
-                // The known part becomes visible at once, because the judge may take long for the rest.
-                in_part = true;
-                let known = build_reconciliation(
-                    memory,
-                    parts,
-                    writing.as_partial(),
-                    expected_memory_seq,
-                    &prepared,
-                    &settled,
-                    &judge.unkept,
-                );
-                match facts.commit_reconciliation(scope, &known).await? {
-                    ReconcileOutcome::Committed => judge.unkept.clear(),
-                    ReconcileOutcome::Fenced => return Ok(None),
-                    ReconcileOutcome::MemoryMoved => moved += 1,
-                }
+    let cache = &memory.services.memory_cache;
+    let mut planner = Planner::new(memory, updates, since, trigger);
+    let judge_budget = Arc::new(judge.prompt_room()?);
+    let mut overtaken_plans = 0;
+    while overtaken_plans < MAX_PLANS {
+        let mut guard = cache.lock_writers(memory.scope, &memory.world, &memory.npcs).await;
+        let plan = match planner.read_plan(&guard).await? {
+            Ok(plan) => plan,
+            Err(missing) => {
+                drop(guard);
+                planner.embed_missing(missing).await?;
                 continue;
             }
+        };
+        let mut resolutions = planner.resolve(&plan, &judge_budget, judge).await?;
+        let unjudged: Vec<UnjudgedPair> = resolutions
+            .iter_mut()
+            .flat_map(|resolution| resolution.unjudged.drain(..))
+            .collect();
+        if unjudged.is_empty() {
+            let result = planner.build_result(&plan, &resolutions, judge);
+            match planner.facts().commit_reconciliation(memory.scope, &result).await? {
+                ReconcileOutcome::Committed => {
+                    judge.unstored.clear();
+                    cache.cache_written(&result.facts);
+                    if let ([writes], false) = (guard.as_mut_slice(), result.facts.is_empty()) {
+                        writes.record_write(plan.memory_seq, audiences_of(updates));
+                    }
+                    return Ok(Some(plan.into_written(resolutions)));
+                }
+                ReconcileOutcome::Fenced => return Ok(None),
+                ReconcileOutcome::MemoryMoved => overtaken_plans += 1,
+            }
+        } else if planner.begin_partial_write(&resolutions) {
+            let result = planner.build_reconciliation(trigger.as_partial(), &plan, &resolutions, &judge.unstored);
+            match planner.facts().commit_reconciliation(memory.scope, &result).await? {
+                ReconcileOutcome::Committed => judge.unstored.clear(),
+                ReconcileOutcome::Fenced => return Ok(None),
+                ReconcileOutcome::MemoryMoved => overtaken_plans += 1,
+            }
+        } else {
             drop(guard);
-            if !ask_judge(memory, judge, unasked, &room, writing, &mut answer).await? {
+            if !ask_judge(memory, judge, unjudged, &judge_budget, trigger, &mut answer).await? {
                 return Ok(None);
             }
-            before = Some((expected_memory_seq, prepared));
-            continue;
+            planner.reusable_plan = Some(plan);
         }
-        let writing = match judge.away_reason() {
-            Some(_) => writing.as_partial(),
-            None => writing.clone(),
-        };
-        let mut result = build_reconciliation(
+    }
+    Err(StoreError::Unavailable("this memory is written to all the time".to_owned()).into())
+}
+
+/// The timelines of a plan, and the memory's position at its start.
+struct Plan {
+    memory_seq: u64,
+    timelines: Vec<Arc<PreparedTimeline>>,
+}
+
+impl Plan {
+    fn into_written(self, resolutions: Vec<TimelineResolution>) -> Vec<WrittenUpdate> {
+        let known_facts = self.timelines.into_iter().map(unwrap_known_facts);
+        known_facts
+            .zip(resolutions)
+            .map(|(known_facts, resolution)| WrittenUpdate {
+                known_facts,
+                resolution,
+            })
+            .collect()
+    }
+}
+
+/// Makes the plans of one write.
+struct Planner<'p> {
+    memory: &'p AudienceMemory<'p>,
+    updates: &'p [MemoryUpdate<'p>],
+    since: DateTime<Utc>,
+    trigger: &'p ReconcileTrigger,
+    requests: RequestVectors,
+    /// True if stored facts without a vector get one before they are compared.
+    embeds_facts: bool,
+    /// True after the part that needs no judge was written.
+    partial_is_written: bool,
+    /// The plan from before the judge was asked. It stays valid until a writer touches an overlapping audience.
+    reusable_plan: Option<Plan>,
+}
+
+impl<'p> Planner<'p> {
+    fn new(
+        memory: &'p AudienceMemory<'p>,
+        updates: &'p [MemoryUpdate<'p>],
+        since: DateTime<Utc>,
+        trigger: &'p ReconcileTrigger,
+    ) -> Self {
+        Self {
             memory,
-            parts,
-            writing,
-            expected_memory_seq,
-            &prepared,
-            &settled,
-            &judge.unkept,
-        );
-        let has_no_vector = |text: &String| requests.get(text).is_some_and(Vec::is_empty);
-        result.lacks_vectors = result.facts.iter().any(|fact| fact.embedding.is_empty())
+            updates,
+            since,
+            trigger,
+            requests: RequestVectors::new(),
+            embeds_facts: !is_job(trigger),
+            partial_is_written: false,
+            reusable_plan: None,
+        }
+    }
+
+    fn facts(&self) -> &'p dyn FactStore {
+        &*self.memory.services.ledger.facts
+    }
+
+    /// Makes a plan, or returns what lacks vectors. `writes` are the latest writes to the memories of the locked NPCs.
+    async fn read_plan(
+        &mut self,
+        writes: &[OwnedMutexGuard<LatestWrites>],
+    ) -> Result<Result<Plan, MissingVectors>, JobError> {
+        // The ledger detects the writes of other nodes.
+        if let Some(plan) = self.reusable_plan.take() {
+            let position = match writes {
+                [writes] => writes.position_if_disjoint(&audiences_of(self.updates), plan.memory_seq),
+                _ => Some(plan.memory_seq),
+            };
+            if let Some(memory_seq) = position {
+                return Ok(Ok(Plan { memory_seq, ..plan }));
+            }
+        }
+        let AudienceMemory { scope, world, npcs, .. } = self.memory;
+        let position = self.facts().memory_position(scope, world, npcs).await?;
+        let mut timelines = Vec::with_capacity(self.updates.len());
+        for MemoryUpdate { memory, addition } in self.updates {
+            let addition = addition.as_ref();
+            match memory
+                .read_timeline(
+                    self.since,
+                    addition,
+                    &self.requests,
+                    position.is_indexed,
+                    self.embeds_facts,
+                )
+                .await?
+            {
+                TimelineRead::Complete(timeline) => timelines.push(memory.prepare_timeline(timeline).await?),
+                TimelineRead::Incomplete(missing) => return Ok(Err(missing)),
+            }
+        }
+        Ok(Ok(Plan {
+            memory_seq: position.seq,
+            timelines,
+        }))
+    }
+
+    /// Embeds what a plan lacks.
+    async fn embed_missing(&mut self, missing: MissingVectors) -> Result<(), JobError> {
+        let AudienceMemory { services, scope, .. } = self.memory;
+        let record_tenant = |_: &JobError| services.memory_cache.unembedded.record_tenant(scope);
+        match missing {
+            // A job stores facts without vectors, and its memory is marked. The marked memory then waits for the embedder.
+            MissingVectors::NewRequests(texts) => {
+                let may_lack = is_job(self.trigger);
+                self.memory.embed_requests(texts, &mut self.requests, may_lack).await
+            }
+            // Without a vector, what a request ended would be valid again.
+            MissingVectors::StoredRequests(texts) => {
+                let outcome = self.memory.embed_requests(texts, &mut self.requests, false).await;
+                outcome.inspect_err(record_tenant)
+            }
+            MissingVectors::Facts(facts) => {
+                let outcome = embed_listed_facts(services, scope, facts).await;
+                outcome.inspect_err(record_tenant)?;
+                // A text that the embedder refuses stays without a vector.
+                self.embeds_facts = false;
+                Ok(())
+            }
+        }
+    }
+
+    /// Resolves the timelines of a plan, as far as the judge's verdicts are known.
+    async fn resolve(
+        &self,
+        plan: &Plan,
+        judge_budget: &Arc<JudgeBudget>,
+        judge: &mut Judge<'_>,
+    ) -> Result<Vec<TimelineResolution>, JobError> {
+        let mut resolutions = Vec::with_capacity(plan.timelines.len());
+        for (update, timeline) in self.updates.iter().zip(&plan.timelines) {
+            resolutions.push(update.memory.resolve_timeline(timeline, judge_budget, judge).await?);
+        }
+        Ok(resolutions)
+    }
+
+    /// True once, if a part that needs no judge can be written first. It becomes visible at once, because the judge may
+    /// take long for the rest.
+    fn begin_partial_write(&mut self, resolutions: &[TimelineResolution]) -> bool {
+        let has_changes = resolutions.iter().any(TimelineResolution::has_changes);
+        let is_mark = matches!(self.trigger, ReconcileTrigger::DirtyMemory { .. });
+        let begins = !self.partial_is_written && is_mark && has_changes;
+        self.partial_is_written |= begins;
+        begins
+    }
+
+    /// Returns the result of a plan without unjudged pairs.
+    fn build_result(&self, plan: &Plan, resolutions: &[TimelineResolution], judge: &Judge<'_>) -> Reconciliation {
+        let trigger = match judge.away_reason() {
+            Some(_) => self.trigger.as_partial(),
+            None => self.trigger.clone(),
+        };
+        let result = self.build_reconciliation(trigger, plan, resolutions, &judge.unstored);
+        let has_no_vector = |text: &String| self.requests.get(text).is_some_and(Vec::is_empty);
+        let lacks_vectors = result.facts.iter().any(|fact| fact.embedding.is_empty())
             || result
                 .extractions
                 .iter()
                 .any(|extraction| extraction.forget.iter().any(has_no_vector));
-        match facts.commit_reconciliation(scope, &result).await? {
-            ReconcileOutcome::Committed => {
-                judge.unkept.clear();
-                services.memory_cache.cache_written(&result.facts);
-                if let ([writes], false) = (guard.as_mut_slice(), result.facts.is_empty()) {
-                    writes.record_write(expected_memory_seq, audiences_of(parts));
-                }
-                let known = prepared.into_iter().map(unwrap_known_facts);
-                return Ok(Some(known.zip(settled).collect()));
-            }
-            ReconcileOutcome::Fenced => return Ok(None),
-            ReconcileOutcome::MemoryMoved => moved += 1,
+        Reconciliation {
+            lacks_vectors,
+            ..result
         }
     }
-    Err(StoreError::Unavailable("this memory is written to all the time".to_owned()).into())
+
+    fn build_reconciliation(
+        &self,
+        trigger: ReconcileTrigger,
+        plan: &Plan,
+        resolutions: &[TimelineResolution],
+        verdicts: &[JudgedPair],
+    ) -> Reconciliation {
+        let additions = || self.updates.iter().filter_map(|update| update.addition.as_ref());
+        let timelines = || plan.timelines.iter().map(|prepared| prepared.timeline());
+        let ends = resolutions.iter().flat_map(|resolution| &resolution.ends);
+        Reconciliation {
+            trigger,
+            calls: tallied_usage(),
+            world: self.memory.world.clone(),
+            npcs: self.memory.npcs.clone(),
+            expected_memory_seq: plan.memory_seq,
+            extractions: additions().map(|addition| addition.extraction.clone()).collect(),
+            facts: additions().flat_map(|addition| addition.facts.clone()).collect(),
+            episode: additions().find_map(|addition| addition.episode.clone()),
+            invalidations: ends
+                .map(|end| NewInvalidation {
+                    id: self.memory.services.ids.next_id(),
+                    fact: end.fact,
+                    reason: end.reason,
+                    ended_by: end.ended_by,
+                    cause: Cause::Turn(end.turn),
+                    ended_at: end.ended_at,
+                    restored_at: end.restored_at,
+                })
+                .collect(),
+            lifts: resolutions
+                .iter()
+                .flat_map(|resolution| resolution.lifts.clone())
+                .collect(),
+            flags: resolutions
+                .iter()
+                .flat_map(|resolution| resolution.flags.clone())
+                .collect(),
+            flagging: timelines()
+                .flat_map(|timeline| timeline.turns.iter().map(|spoken_turn| spoken_turn.turn))
+                .collect(),
+            flagging_by: timelines().flat_map(Timeline::facts_said_since).collect(),
+            flags_kept: resolutions
+                .iter()
+                .flat_map(|resolution| resolution.undecided_pairs.clone())
+                .collect(),
+            replaced: resolutions
+                .iter()
+                .flat_map(|resolution| resolution.replaced.clone())
+                .collect(),
+            verdicts: verdicts.to_vec(),
+            lacks_vectors: false,
+        }
+    }
+}
+
+fn is_job(trigger: &ReconcileTrigger) -> bool {
+    matches!(trigger, ReconcileTrigger::Job(_))
 }
 
 /// Returns the facts of a timeline. Copies the facts if the timeline is still shared.
@@ -193,96 +353,26 @@ fn unwrap_known_facts(prepared: Arc<PreparedTimeline>) -> Vec<KnownFact> {
 async fn ask_judge(
     memory: &AudienceMemory<'_>,
     judge: &mut Judge<'_>,
-    unasked: Vec<UnjudgedPair>,
-    room: &JudgeBudget,
-    writing: &ReconcileTrigger,
+    pairs: Vec<UnjudgedPair>,
+    judge_budget: &JudgeBudget,
+    trigger: &ReconcileTrigger,
     answer: &mut Option<&str>,
 ) -> Result<bool, JobError> {
-    let mut asked = Box::pin(judge.ask_pairs(unasked, room));
-    if let Ok(asked) = tokio::time::timeout(KEEP_ANSWER_AFTER, &mut asked).await {
-        return asked.map(|()| true);
+    let mut judging = Box::pin(judge.ask_pairs(pairs, judge_budget));
+    if let Ok(outcome) = tokio::time::timeout(KEEP_ANSWER_AFTER, &mut judging).await {
+        return outcome.map(|()| true);
     }
     let jobs = &memory.services.ledger.jobs;
-    if let (Some(answer), ReconcileTrigger::Job(fence)) = (answer.take(), writing)
+    if let (Some(answer), ReconcileTrigger::Job(fence)) = (answer.take(), trigger)
         && !jobs.store_answer(memory.scope, fence, answer).await?
     {
         return Ok(false);
     }
-    asked.await.map(|()| true)
+    judging.await.map(|()| true)
 }
 
-fn audiences_of(parts: &[MemoryUpdate<'_>]) -> Vec<Audience> {
-    parts.iter().map(|part| part.memory.audience.clone()).collect()
-}
-
-/// Reads the timeline of each memory, or returns what lacks vectors.
-async fn read_timelines(
-    parts: &[MemoryUpdate<'_>],
-    since: DateTime<Utc>,
-    requests: &RequestVectors,
-    is_indexed: bool,
-    embeds_facts: bool,
-) -> Result<Result<Vec<Arc<PreparedTimeline>>, MissingVectors>, JobError> {
-    let mut prepared = Vec::with_capacity(parts.len());
-    for MemoryUpdate { memory, addition } in parts {
-        match memory
-            .read_timeline(since, addition.as_ref(), requests, is_indexed, embeds_facts)
-            .await?
-        {
-            TimelineRead::Complete(timeline) => prepared.push(memory.prepare_timeline(timeline).await?),
-            TimelineRead::Incomplete(missing) => return Ok(Err(missing)),
-        }
-    }
-    Ok(Ok(prepared))
-}
-
-/// Collects the writes of all memories. `memory` may be each of the memories.
-fn build_reconciliation(
-    memory: &AudienceMemory<'_>,
-    parts: &[MemoryUpdate<'_>],
-    writing: ReconcileTrigger,
-    expected_memory_seq: u64,
-    prepared: &[Arc<PreparedTimeline>],
-    settled: &[TimelineResolution],
-    verdicts: &[JudgedPair],
-) -> Reconciliation {
-    let additions = || parts.iter().filter_map(|part| part.addition.as_ref());
-    let timelines = || prepared.iter().map(|prepared| prepared.timeline());
-    let ends = settled.iter().flat_map(|settled| &settled.ends);
-    Reconciliation {
-        trigger: writing,
-        calls: tallied_usage(),
-        world: memory.world.clone(),
-        npcs: memory.npcs.clone(),
-        expected_memory_seq,
-        extractions: additions().map(|addition| addition.extraction.clone()).collect(),
-        facts: additions().flat_map(|addition| addition.facts.clone()).collect(),
-        episode: additions().find_map(|addition| addition.episode.clone()),
-        invalidations: ends
-            .map(|end| NewInvalidation {
-                id: memory.services.ids.next_id(),
-                fact: end.fact,
-                reason: end.reason,
-                ended_by: end.ended_by,
-                cause: Cause::Turn(end.turn),
-                ended_at: end.ended_at,
-                restored_at: end.restored_at,
-            })
-            .collect(),
-        lifts: settled.iter().flat_map(|settled| settled.lifts.clone()).collect(),
-        flags: settled.iter().flat_map(|settled| settled.flags.clone()).collect(),
-        flagging: timelines()
-            .flat_map(|timeline| timeline.turns.iter().map(|said| said.turn))
-            .collect(),
-        flagging_by: timelines().flat_map(Timeline::facts_said_since).collect(),
-        flags_kept: settled
-            .iter()
-            .flat_map(|settled| settled.undecided_pairs.iter().copied())
-            .collect(),
-        replaced: settled.iter().flat_map(|settled| settled.replaced.clone()).collect(),
-        verdicts: verdicts.to_vec(),
-        lacks_vectors: false,
-    }
+fn audiences_of(updates: &[MemoryUpdate<'_>]) -> Vec<Audience> {
+    updates.iter().map(|update| update.memory.audience.clone()).collect()
 }
 
 impl AudienceMemory<'_> {
@@ -290,14 +380,14 @@ impl AudienceMemory<'_> {
     pub(super) async fn reconcile_since(
         self,
         since: DateTime<Utc>,
-        writing: &ReconcileTrigger,
+        trigger: &ReconcileTrigger,
         judge: &mut Judge<'_>,
     ) -> Result<(), JobError> {
-        let part = MemoryUpdate {
+        let update = MemoryUpdate {
             memory: self,
             addition: None,
         };
-        write_updates(&[part], since, writing, None, judge).await.map(drop)
+        write_updates(&[update], since, trigger, None, judge).await.map(drop)
     }
 
     async fn prepare_timeline(&self, timeline: Timeline) -> StoreResult<Arc<PreparedTimeline>> {
@@ -310,23 +400,25 @@ impl AudienceMemory<'_> {
     async fn resolve_timeline(
         &self,
         prepared: &Arc<PreparedTimeline>,
-        room: &Arc<JudgeBudget>,
+        judge_budget: &Arc<JudgeBudget>,
         judge: &mut Judge<'_>,
     ) -> Result<TimelineResolution, JobError> {
         let long = prepared.timeline().needs_own_thread();
         loop {
-            let (again, room) = (Arc::clone(prepared), Arc::clone(room));
+            let timeline = Arc::clone(prepared);
+            let judge_budget = Arc::clone(judge_budget);
             let answers: KnownVerdicts = std::mem::take(&mut judge.answers);
-            let (mut settled, answers) = run_apart_if_long(long, move || {
-                let settled = again.reconcile_timeline(&room, |older, newer| answers.verdict_of(older, newer));
-                (settled, answers)
+            let (mut resolution, answers) = run_apart_if_long(long, move || {
+                let resolution =
+                    timeline.reconcile_timeline(&judge_budget, |older, newer| answers.verdict_of(older, newer));
+                (resolution, answers)
             })
             .await?;
             judge.answers = answers;
-            let asked = settled.unjudged.len();
-            settled.unjudged = judge.look_up_verdicts(std::mem::take(&mut settled.unjudged)).await?;
-            if settled.unjudged.len() == asked {
-                return Ok(settled);
+            let unjudged_count = resolution.unjudged.len();
+            resolution.unjudged = judge.look_up_verdicts(std::mem::take(&mut resolution.unjudged)).await?;
+            if resolution.unjudged.len() == unjudged_count {
+                return Ok(resolution);
             }
         }
     }

@@ -22,14 +22,15 @@ use colloquy_ports::{StoreResult, buffer::BufferedTurn, ledger::jobs::JobInput};
 pub(super) async fn build_retelling_check(
     services: &Services,
     scope: &TenantScope,
-    said: &JobInput,
+    job_input: &JobInput,
     injected: &InjectedMemory,
 ) -> StoreResult<Option<RetellingCheck>> {
-    let is_shared = said.turn.player.is_some() && said.audience().private_to.is_none();
+    let is_shared = job_input.turn.player.is_some() && job_input.audience().private_to.is_none();
     if injected.locks.is_empty() || !is_shared {
         return Ok(None);
     }
-    let (scenarios, world) = (&services.ledger.scenarios, &said.world.id);
+    let scenarios = &services.ledger.scenarios;
+    let world = &job_input.world.id;
     let locked: Vec<(NpcId, ScenarioId)> = injected
         .locks
         .scenario_keys()
@@ -37,16 +38,16 @@ pub(super) async fn build_retelling_check(
         .collect();
     let required = scenarios.load_required_progress(scope, world, &locked).await?;
     let mut names: Vec<String> = required.into_iter().map(|required| required.npc_name).collect();
-    names.push(said.npc.name.clone());
+    names.push(job_input.npc.name.clone());
     // The subject already distinguishes names of a player's relatives and belongings.
-    let others: Vec<String> = names
+    let other_names: Vec<String> = names
         .iter()
         .flat_map(|name| injected.names.other_names(name))
         .filter(|name| party::owner_id(name).is_none() && !party::is_player(name))
         .map(str::to_owned)
         .collect();
-    names.extend(others);
-    let mut words = Some(npc_introduced_words(said));
+    names.extend(other_names);
+    let mut words = Some(npc_introduced_words(job_input));
     for (npc, id) in &locked {
         let scenario = scenarios.load_scenario(scope, world, npc, id).await?;
         words = words.zip(scenario).map(|(mut words, scenario)| {
@@ -78,12 +79,13 @@ pub(super) async fn build_retelling_check(
 }
 
 /// Returns the words that the NPC said before the player, in this turn and in the turns shortly before.
-fn npc_introduced_words(said: &JobInput) -> PrivateTerms {
-    let (mut introduced, mut own) = (PrivateTerms::default(), BTreeSet::new());
-    let now = BufferedTurn::from(&said.turn);
-    for turn in said.before.iter().chain([&now]) {
-        own.extend(informative_terms(&turn.player_text));
-        introduced.add_text_except(&turn.reply_text, &own);
+fn npc_introduced_words(job_input: &JobInput) -> PrivateTerms {
+    let mut introduced = PrivateTerms::default();
+    let mut player_terms = BTreeSet::new();
+    let this_turn = BufferedTurn::from(&job_input.turn);
+    for turn in job_input.before.iter().chain([&this_turn]) {
+        player_terms.extend(informative_terms(&turn.player_text));
+        introduced.add_text_except(&turn.reply_text, &player_terms);
     }
     introduced
 }

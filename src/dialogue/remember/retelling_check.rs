@@ -37,7 +37,8 @@ impl RetellingCheck {
 
 /// True if a text has a name, or an informative part of the name.
 fn is_named(text: &str, name: &str) -> bool {
-    let (words, name) = (format!(" {} ", sentence_key(text)), sentence_key(name));
+    let words = format!(" {} ", sentence_key(text));
+    let name = sentence_key(name);
     // Korean particles follow a name without a space.
     let end = if name.is_ascii() { " " } else { "" };
     words.contains(&format!(" {name}{end}")) || !informative_terms(text).is_disjoint(&informative_terms(&name))

@@ -50,19 +50,21 @@ static PLAYER_WORDS: WordList = LazyLock::new(|| {
 pub(super) async fn split_shared(
     services: &Services,
     scope: &TenantScope,
-    said: &JobInput,
+    job_input: &JobInput,
     injected: &InjectedMemory,
     facts: Vec<FreshFact>,
 ) -> StoreResult<(Vec<FreshFact>, Vec<FreshFact>)> {
-    let is_own = |fresh: &FreshFact| injected.is_free && is_of_its_life(&fresh.statement, &said.npc.name);
-    let Some(player) = player_sharing_with(said) else {
+    let is_own = |fresh: &FreshFact| injected.is_free && is_of_its_life(&fresh.statement, &job_input.npc.name);
+    let Some(player) = player_sharing_with(job_input) else {
         return Ok((Vec::new(), facts));
     };
-    let is_comparable = said.turn.number <= MAX_TURNS_COMPARED && BlockSentences::of_turn(said).is_empty();
+    let is_comparable = job_input.turn.number <= MAX_TURNS_COMPARED && BlockSentences::of_turn(job_input).is_empty();
     if !is_comparable || !facts.iter().any(is_own) {
         return Ok((Vec::new(), facts));
     }
-    let (dialogues, dialogue, last) = (&services.ledger.dialogues, said.turn.dialogue, said.turn.number);
+    let dialogues = &services.ledger.dialogues;
+    let dialogue = job_input.turn.dialogue;
+    let last = job_input.turn.number;
     let (turns, confided) = tokio::try_join!(
         dialogues.load_turns(scope, dialogue, 1, last),
         dialogues.load_confided(scope, dialogue, last)
@@ -72,47 +74,49 @@ pub(super) async fn split_shared(
         return Ok((Vec::new(), facts));
     };
     let lines = || turns.iter().map(|turn| turn.player_text.as_str());
-    let spoken: BTreeSet<u32> = lines().flat_map(scripts_of).collect();
+    let player_scripts: BTreeSet<u32> = lines().flat_map(scripts_of).collect();
     let confided = confided.with_lines(lines());
     Ok(facts.into_iter().partition(|fresh| {
         is_own(fresh)
             && !names_player(&fresh.statement, player)
-            && spoken.is_subset(&scripts_of(&fresh.statement.content))
-            && !can_rest_on_confided(&fresh.statement, &said.npc.name, &confided)
+            && player_scripts.is_subset(&scripts_of(&fresh.statement.content))
+            && !can_rest_on_confided(&fresh.statement, &job_input.npc.name, &confided)
     }))
 }
 
 /// Returns the turn's extraction for the memory of all players: facts alone, new or repeated. The rest is stored with
-/// `own`, the player's extraction.
-pub(super) fn shared_extraction(own: &Extraction) -> Extraction {
+/// `private_extraction`, the player's extraction.
+pub(super) fn shared_extraction(private_extraction: &Extraction) -> Extraction {
     Extraction {
         audience: Audience {
             private_to: None,
-            ..own.audience.clone()
+            ..private_extraction.audience.clone()
         },
         forget: Vec::new(),
         ends: Vec::new(),
         quoted: Vec::new(),
         room: JudgeBudgetShare::LESSER,
-        ..own.clone()
+        ..private_extraction.clone()
     }
 }
 
 /// Returns the player to whom the NPC's words about itself would be private, if the world shares these facts.
-fn player_sharing_with(said: &JobInput) -> Option<&PlayerId> {
-    let settings = &said.world.settings;
+fn player_sharing_with(job_input: &JobInput) -> Option<&PlayerId> {
+    let settings = &job_input.world.settings;
     let shares = settings.self_told.unwrap_or(SelfTold::Private) == SelfTold::Shared;
-    said.audience()
+    job_input
+        .audience()
         .private_to
-        .and(said.turn.player.as_ref())
+        .and(job_input.turn.player.as_ref())
         .filter(|_| shares)
 }
 
 /// True if the named NPC speaks about its own life.
 fn is_of_its_life(statement: &Statement, npc: &str) -> bool {
-    let (key, own) = (party::subject_key(&statement.subject), party::subject_key(npc));
+    let key = party::subject_key(&statement.subject);
+    let npc_key = party::subject_key(npc);
     let is_own = key
-        .strip_prefix(&own)
+        .strip_prefix(&npc_key)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
     let lasts = matches!(
         statement.kind,
@@ -175,9 +179,9 @@ fn script_of(c: char) -> u32 {
 /// True if the statement may rest on private content. The NPC's own name does not count.
 fn can_rest_on_confided(statement: &Statement, npc: &str, confided: &PrivateTerms) -> bool {
     let name = keywords::informative_terms(npc);
-    let others: Vec<&str> = statement_texts(statement).collect();
-    let said = format!("{} {}", statement.content, statement.object);
-    confided.may_underlie(&said, &others, &name)
+    let other_texts: Vec<&str> = statement_texts(statement).collect();
+    let statement_text = format!("{} {}", statement.content, statement.object);
+    confided.may_underlie(&statement_text, &other_texts, &name)
 }
 
 #[cfg(test)]

@@ -32,55 +32,49 @@ pub(super) struct SpokenLines<'a> {
     /// The events and notes that the NPC reported beside its reply.
     block_sentences: Vec<&'a str>,
     /// The names of others whose words the line has: in groups of chat programs, the NPC hears the other members too.
-    others: Vec<&'a str>,
+    other_speakers: Vec<&'a str>,
 }
 
 impl<'a> SpokenLines<'a> {
-    pub(super) fn of_turn(said: &'a JobInput) -> Self {
+    pub(super) fn of_turn(job_input: &'a JobInput) -> Self {
         Self {
-            npc: &said.npc,
-            player: said.turn.player.as_ref(),
-            player_line: &said.turn.player_text,
-            reply: &said.turn.reply_text,
-            block_sentences: BlockSentences::of_turn(said).texts().collect(),
-            others: said.dialogue.options.other_speakers(&said.turn.player_text).collect(),
+            npc: &job_input.npc,
+            player: job_input.turn.player.as_ref(),
+            player_line: &job_input.turn.player_text,
+            reply: &job_input.turn.reply_text,
+            block_sentences: BlockSentences::of_turn(job_input).texts().collect(),
+            other_speakers: job_input
+                .dialogue
+                .options
+                .other_speakers(&job_input.turn.player_text)
+                .collect(),
         }
     }
 
     /// Parses a fact and binds `player` to the participating player. `None`: a required part is missing or too long, or
     /// another member of a group said it to an NPC with its own persona, and only the chat program tells so.
     pub(super) fn parse_statement(&self, value: &Value) -> Option<Statement> {
-        let (npc, player) = (self.npc, self.player);
+        let npc = self.npc;
+        let player = self.player;
         let text = |key: &str, max| bounded_text(value.get(key).and_then(Value::as_str), max);
-        let who = |name: String| match name.to_lowercase() {
-            other if other == npc.id.as_str() || other == npc.name.to_lowercase() => npc.name.clone(),
+        let bind_name = |name: String| match name.to_lowercase() {
+            lower_case if lower_case == npc.id.as_str() || lower_case == npc.name.to_lowercase() => npc.name.clone(),
             // The prompt's name for the NPC, which is the same for all NPCs.
-            other if ["character", "the character", "인물"].contains(&other.as_str()) => npc.name.clone(),
+            lower_case if ["character", "the character", "인물"].contains(&lower_case.as_str()) => npc.name.clone(),
             _ => party::bind_to_player(&name, player),
         };
         let content = text("content", MAX_CONTENT_CHARS)?;
-        let keywords = match value.get("keywords") {
-            Some(Value::Array(list)) => list
-                .iter()
-                .filter_map(|word| bounded_text(word.as_str(), MAX_KEYWORD_CHARS))
-                .collect(),
-            Some(Value::String(list)) => list
-                .split(',')
-                .filter_map(|word| bounded_text(Some(word), MAX_KEYWORD_CHARS))
-                .collect(),
-            _ => Vec::new(),
-        };
-        let named_speaker = text("speaker", MAX_PART_CHARS).map(who).unwrap_or_default();
+        let named_speaker = text("speaker", MAX_PART_CHARS).map(bind_name).unwrap_or_default();
         let is_of_another = self.is_other_speaker(&named_speaker);
         if is_of_another && npc.persona != Persona::default() {
             return None;
         }
         let mut statement = Statement {
-            subject: who(text("subject", MAX_PART_CHARS)?),
+            subject: bind_name(text("subject", MAX_PART_CHARS)?),
             predicate: aliases::canonical_predicate(text("predicate", MAX_PART_CHARS)?),
             // "The player sings" has no object.
             object: text("object", MAX_PART_CHARS).unwrap_or_default(),
-            keywords: distinct_keywords(keywords),
+            keywords: distinct_keywords(parse_keywords(value.get("keywords"))),
             speaker: if is_of_another {
                 named_speaker
             } else {
@@ -120,7 +114,7 @@ impl<'a> SpokenLines<'a> {
         let is_taken = name == self.npc.name || name == party::AUTHOR || party::is_player(name);
         !is_taken
             && self
-                .others
+                .other_speakers
                 .iter()
                 .any(|other| other.to_lowercase() == name.to_lowercase())
     }
@@ -153,6 +147,15 @@ impl<'a> SpokenLines<'a> {
     }
 }
 
+fn parse_keywords(value: Option<&Value>) -> Vec<String> {
+    let keyword = |word: Option<&str>| bounded_text(word, MAX_KEYWORD_CHARS);
+    match value {
+        Some(Value::Array(list)) => list.iter().filter_map(|word| keyword(word.as_str())).collect(),
+        Some(Value::String(list)) => list.split(',').filter_map(|word| keyword(Some(word))).collect(),
+        _ => Vec::new(),
+    }
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -174,7 +177,7 @@ mod tests {
             player_line,
             reply,
             block_sentences: vec!["The player seems to hide a wound."],
-            others: Vec::new(),
+            other_speakers: Vec::new(),
         };
         lines.parse_statement(value)
     }
@@ -219,7 +222,7 @@ mod tests {
                 player_line: line,
                 reply: "Hm.",
                 block_sentences: Vec::new(),
-                others: colloquy_memory::joined_lines::other_speakers(line).collect(),
+                other_speakers: colloquy_memory::joined_lines::other_speakers(line).collect(),
             };
             let statement = lines.parse_statement(&value(speaker));
             assert_eq!(statement.map(|said| said.speaker).as_deref(), wanted, "{speaker}");

@@ -17,17 +17,17 @@ pub(crate) fn parse_number(value: &Value) -> Option<f64> {
 
 /// Returns the text trimmed, on one line, without invisible characters. `None`: empty, or longer than `max` characters.
 pub(super) fn bounded_text(text: Option<&str>, max: usize) -> Option<String> {
-    let seen: String = text?.chars().filter(|c| !is_ignorable(*c)).collect();
-    let text = seen.split_whitespace().collect::<Vec<_>>().join(" ");
+    let visible: String = text?.chars().filter(|c| !is_ignorable(*c)).collect();
+    let text = visible.split_whitespace().collect::<Vec<_>>().join(" ");
     (!text.is_empty() && text.chars().count() <= max).then_some(text)
 }
 
 pub(super) fn distinct_keywords(keywords: Vec<String>) -> Vec<String> {
-    let mut kept: Vec<String> = Vec::new();
+    let mut distinct: Vec<String> = Vec::new();
     for keyword in keywords {
-        if kept.len() < MAX_KEYWORDS && !kept.iter().any(|other| other.eq_ignore_ascii_case(&keyword)) {
-            kept.push(keyword);
+        if distinct.len() < MAX_KEYWORDS && !distinct.iter().any(|other| other.eq_ignore_ascii_case(&keyword)) {
+            distinct.push(keyword);
         }
     }
-    kept
+    distinct
 }

@@ -92,10 +92,92 @@ pub(super) enum MissingVectors {
     Facts(Vec<(FactId, String)>),
 }
 
+/// The search for facts that may be similar to those of a timeline.
+struct SimilarFactsSearch<'m> {
+    memory: &'m AudienceMemory<'m>,
+    since: DateTime<Utc>,
+    index: PlanIndex,
+    /// The facts to read.
+    fact_ids: BTreeSet<FactId>,
+    overlaps: Vec<AudienceOverlap>,
+}
+
+impl SimilarFactsSearch<'_> {
+    /// Finds what may be similar to the facts and requests of the turn that is added. The requests must have vectors.
+    async fn find_for_addition(&mut self, addition: &TurnAddition, requests: &RequestVectors) -> StoreResult<()> {
+        let memory = self.memory;
+        let extraction = &addition.extraction;
+        self.fact_ids.extend(extraction.ends.iter().map(|ending| ending.fact));
+        if !addition.facts.is_empty() {
+            // A new fact may only repeat an injected fact. A request to forget is compared with similar facts.
+            self.fact_ids.extend(&extraction.injected);
+        }
+        let fresh_facts = addition.fresh_facts.iter();
+        let mut queries: Vec<NeighbourQuery<'_>> = fresh_facts
+            .map(|fresh| NeighbourQuery::for_statement(&fresh.statement, &fresh.embedding))
+            .collect();
+        let player = extraction.player.as_ref();
+        let vectors = extraction.forget.iter().map(|text| &requests[text]);
+        queries.extend(vectors.flat_map(|vector| memory.forget_queries(vector, player)));
+        let nearby = memory.find_nearby(&mut self.index, &queries, self.since).await?;
+        self.fact_ids.extend(nearby);
+        let overlapping_scope = MemoryScope::Overlapping(&memory.audience);
+        // `queries` begins with the queries of the fresh facts, in the same order.
+        for (fresh, query) in addition.fresh_facts.iter().zip(&queries) {
+            let overlaps = memory.find_overlaps(&mut self.index, overlapping_scope, fresh.id, query);
+            self.overlaps.extend(overlaps.await?);
+        }
+        self.fact_ids
+            .extend(self.overlaps.iter().map(|overlap| overlap.foreign_fact));
+        Ok(())
+    }
+
+    /// Finds what may be similar to the facts and requests said since.
+    async fn find_for_later_turns(
+        &mut self,
+        queries: &[NeighbourQuery<'_>],
+        rows: &TimelineRows,
+        new_facts: &[KnownFact],
+        turns: &[SpokenTurn],
+    ) -> StoreResult<()> {
+        let nearby = self.memory.find_nearby(&mut self.index, queries, self.since).await?;
+        self.fact_ids.extend(nearby);
+        let since = self.since;
+        for known in rows.known_facts.iter().filter(|known| known.may_be_valid_again(since)) {
+            self.add_overlaps_of(known, new_facts).await?;
+        }
+        self.fact_ids
+            .extend(self.overlaps.iter().map(|overlap| overlap.foreign_fact));
+        self.fact_ids.extend(turns.iter().flat_map(|turn| &turn.injected));
+        let ends = turns.iter().flat_map(|turn| &turn.ends);
+        self.fact_ids.extend(ends.map(|ending| ending.fact));
+        Ok(())
+    }
+
+    async fn add_overlaps_of(&mut self, known: &KnownFact, new_facts: &[KnownFact]) -> StoreResult<()> {
+        let memory = self.memory;
+        let id = known.fact.id;
+        let query = NeighbourQuery::for_statement(&known.fact.statement, known.vector_as_said());
+        let overlapping_scope = MemoryScope::Overlapping(&memory.audience);
+        let overlaps = memory.find_overlaps(&mut self.index, overlapping_scope, id, &query);
+        self.overlaps.extend(overlaps.await?);
+        if known.fact.authored {
+            let own_scope = MemoryScope::Of(&memory.audience);
+            let overlaps = memory.find_overlaps(&mut self.index, own_scope, id, &query);
+            self.overlaps.extend(overlaps.await?);
+            // A fact from this turn is not yet in an index.
+            let new_overlaps = new_facts
+                .iter()
+                .filter_map(|new_fact| memory.find_overlap(known, new_fact));
+            self.overlaps.extend(new_overlaps);
+        }
+        Ok(())
+    }
+}
+
 impl AudienceMemory<'_> {
     /// Reads the facts and requests since `since`, and earlier facts that may be similar. `is_indexed`: true if the
     /// index had no backlog when the memory position was read. `embeds_facts`: facts since then need vectors.
-    #[expect(clippy::too_many_lines, reason = "one read after the other, each with its own use")]
     pub(super) async fn read_timeline(
         &self,
         since: DateTime<Utc>,
@@ -104,110 +186,95 @@ impl AudienceMemory<'_> {
         is_indexed: bool,
         embeds_facts: bool,
     ) -> Result<TimelineRead, JobError> {
-        let index = &mut PlanIndex::Unused {
-            is_complete: is_indexed,
+        let mut search = SimilarFactsSearch {
+            memory: self,
+            since,
+            index: PlanIndex::Unused {
+                is_complete: is_indexed,
+            },
+            fact_ids: BTreeSet::new(),
+            overlaps: Vec::new(),
         };
-        let (mut asked, mut overlaps) = (BTreeSet::new(), Vec::new());
         if let Some(addition) = addition {
-            let forget = &addition.extraction.forget;
-            if let Some(lacks) = texts_without_vector(forget, requests) {
-                return Ok(TimelineRead::Incomplete(MissingVectors::NewRequests(lacks)));
+            if let Some(texts) = texts_without_vector(&addition.extraction.forget, requests) {
+                return Ok(TimelineRead::Incomplete(MissingVectors::NewRequests(texts)));
             }
-            asked.extend(addition.extraction.ends.iter().map(|ending| ending.fact));
-            if !addition.facts.is_empty() {
-                // A new fact may only repeat an injected fact. A request to forget is compared with similar facts.
-                asked.extend(&addition.extraction.injected);
-            }
-            let fresh = addition.fresh.iter();
-            let mut sought: Vec<NeighbourQuery<'_>> = fresh
-                .map(|fresh| NeighbourQuery::for_statement(&fresh.statement, &fresh.embedding))
-                .collect();
-            let player = addition.extraction.player.as_ref();
-            sought.extend(
-                forget
-                    .iter()
-                    .flat_map(|text| self.forget_queries(&requests[text], player)),
-            );
-            asked.extend(self.find_nearby(index, &sought, since).await?);
-            let beside = MemoryScope::Overlapping(&self.audience);
-            // `sought` begins with the queries of the fresh facts, in the same order.
-            for (fresh, sought) in addition.fresh.iter().zip(&sought) {
-                overlaps.extend(self.find_overlaps(index, beside, fresh.id, sought).await?);
-            }
-            asked.extend(overlaps.iter().map(|overlap: &AudienceOverlap| overlap.foreign_fact));
+            search.find_for_addition(addition, requests).await?;
         }
-        let mut rows = self.read_rows(since, &asked).await?;
+        let mut rows = self.read_rows(since, &search.fact_ids).await?;
         if embeds_facts {
             let lacking = facts_without_vector(&rows.known_facts, since);
             if !lacking.is_empty() {
                 return Ok(TimelineRead::Incomplete(MissingVectors::Facts(lacking)));
             }
         }
-        if let Some(lacks) = texts_without_vector(rows.extractions.iter().flat_map(|said| &said.forget), requests) {
-            return Ok(TimelineRead::Incomplete(MissingVectors::StoredRequests(lacks)));
+        let stored_requests = rows.extractions.iter().flat_map(|extraction| &extraction.forget);
+        if let Some(texts) = texts_without_vector(stored_requests, requests) {
+            return Ok(TimelineRead::Incomplete(MissingVectors::StoredRequests(texts)));
         }
-        let mut said: Vec<SpokenTurn> = rows
-            .extractions
-            .iter()
-            .map(|extraction| to_said_then(extraction, requests))
-            .collect();
-        let fresh: Vec<KnownFact> = addition.iter().flat_map(|added| &added.facts).map(as_known).collect();
+        let mut turns = to_spoken_turns(&rows.extractions, requests);
+        let new_facts: Vec<KnownFact> = addition.iter().flat_map(|added| &added.facts).map(as_known).collect();
         // Usually this turn is the latest. Otherwise the facts said since are processed again.
-        let said_since = rows
+        let later_queries = self.later_queries(&rows, &new_facts, &turns, addition, since, requests);
+        if !later_queries.is_empty() || !turns.is_empty() {
+            search
+                .find_for_later_turns(&later_queries, &rows, &new_facts, &turns)
+                .await?;
+            rows = self.read_rows(since, &search.fact_ids).await?;
+        }
+        let mut known = rows.known_facts;
+        if let Some(addition) = addition {
+            turns.push(to_spoken_turn(&addition.extraction, requests));
+            known.extend(new_facts);
+        }
+        Ok(TimelineRead::Complete(Timeline {
+            since,
+            audience: Some(self.audience.clone()),
+            turns,
+            overlaps: self.retain_overlapping(search.overlaps, &known, &rows.foreign_facts),
+            known_facts: known,
+            other_memories: rows.foreign_facts,
+        }))
+    }
+
+    /// Returns the queries for what was said since `since`, with the names that people have by now.
+    fn later_queries<'q>(
+        &self,
+        rows: &'q TimelineRows,
+        new_facts: &'q [KnownFact],
+        turns: &'q [SpokenTurn],
+        addition: Option<&TurnAddition>,
+        since: DateTime<Utc>,
+        requests: &'q RequestVectors,
+    ) -> Vec<NeighbourQuery<'q>> {
+        let later_facts = rows
             .known_facts
             .iter()
             .filter(|known| !known.foreign && known.fact.valid_at >= since);
-        let naming = NameHistory::from_known(rows.known_facts.iter().chain(&fresh));
-        let mut since_then: Vec<NeighbourQuery<'_>> = said_since
+        let naming = NameHistory::from_known(rows.known_facts.iter().chain(new_facts));
+        let mut queries: Vec<NeighbourQuery<'_>> = later_facts
             .map(|known| {
                 let names = naming.aliases_at(known.fact.valid_at);
                 let statement = &known.fact.statement;
                 NeighbourQuery::for_statement_keys(statement, names.keys_of(&statement.subject), known.vector_as_said())
             })
             .collect();
-        since_then.extend(fresh.iter().filter_map(|known| query_by_other_names(known, &naming)));
+        queries.extend(
+            new_facts
+                .iter()
+                .filter_map(|known| query_by_other_names(known, &naming)),
+        );
         if let Some(addition) = addition {
-            since_then.extend(self.forget_queries_by_player_names(&addition.extraction, requests, &naming));
+            queries.extend(self.forget_queries_by_player_names(&addition.extraction, requests, &naming));
         }
-        for said in &said {
-            let requests = said.forget.iter();
-            since_then.extend(requests.flat_map(|request| self.forget_queries(&request.vector, said.player.as_ref())));
+        for turn in turns {
+            let vectors = turn.forget.iter().map(|request| &request.vector);
+            queries.extend(vectors.flat_map(|vector| self.forget_queries(vector, turn.player.as_ref())));
         }
         for extraction in &rows.extractions {
-            since_then.extend(self.forget_queries_by_player_names(extraction, requests, &naming));
+            queries.extend(self.forget_queries_by_player_names(extraction, requests, &naming));
         }
-        if !since_then.is_empty() || !said.is_empty() {
-            let more = self.find_nearby(index, &since_then, since).await?;
-            asked.extend(more);
-            for known in rows.known_facts.iter().filter(|known| known.may_be_valid_again(since)) {
-                let sought = NeighbourQuery::for_statement(&known.fact.statement, known.vector_as_said());
-                let beside = MemoryScope::Overlapping(&self.audience);
-                overlaps.extend(self.find_overlaps(index, beside, known.fact.id, &sought).await?);
-                if known.fact.authored {
-                    let told = MemoryScope::Of(&self.audience);
-                    overlaps.extend(self.find_overlaps(index, told, known.fact.id, &sought).await?);
-                    // A fact from this turn is not yet in an index.
-                    overlaps.extend(fresh.iter().filter_map(|fresh| self.find_overlap(known, fresh)));
-                }
-            }
-            asked.extend(overlaps.iter().map(|overlap| overlap.foreign_fact));
-            asked.extend(said.iter().flat_map(|said| &said.injected));
-            asked.extend(said.iter().flat_map(|said| &said.ends).map(|ending| ending.fact));
-            rows = self.read_rows(since, &asked).await?;
-        }
-        let mut known = rows.known_facts;
-        if let Some(addition) = addition {
-            said.push(to_said_then(&addition.extraction, requests));
-            known.extend(fresh);
-        }
-        Ok(TimelineRead::Complete(Timeline {
-            since,
-            audience: Some(self.audience.clone()),
-            turns: said,
-            overlaps: self.retain_overlapping(overlaps, &known, &rows.foreign_facts),
-            known_facts: known,
-            other_memories: rows.foreign_facts,
-        }))
+        queries
     }
 
     /// Chooses the index, unless chosen. The search index must have all writes before the memory position was read; later
@@ -233,18 +300,18 @@ impl AudienceMemory<'_> {
     }
 
     /// Returns the overlap of a manual fact and a similar fact of an earlier turn.
-    fn find_overlap(&self, written: &KnownFact, fresh: &KnownFact) -> Option<AudienceOverlap> {
+    fn find_overlap(&self, manual_fact: &KnownFact, turn_fact: &KnownFact) -> Option<AudienceOverlap> {
         let calibration = self.services.embedder.info().calibration;
         let key = |known: &KnownFact| party::subject_key(&known.fact.statement.subject);
         let gist = |known: &KnownFact| StatementFeatures::from_statement(&known.fact.statement);
-        let cosine = dot_product(written.vector_as_said(), &fresh.vector);
+        let cosine = dot_product(manual_fact.vector_as_said(), &turn_fact.vector);
         let is_near = || {
             cosine >= calibration.cosine_at(calibration.related)
-                || gist(written).common_matter(&gist(fresh)).is_one_matter
+                || gist(manual_fact).common_matter(&gist(turn_fact)).is_one_matter
         };
-        (key(written) == key(fresh) && is_near()).then_some(AudienceOverlap {
-            local_fact: written.fact.id,
-            foreign_fact: fresh.fact.id,
+        (key(manual_fact) == key(turn_fact) && is_near()).then_some(AudienceOverlap {
+            local_fact: manual_fact.fact.id,
+            foreign_fact: turn_fact.fact.id,
             cosine,
         })
     }
@@ -254,17 +321,17 @@ impl AudienceMemory<'_> {
         &self,
         index: &mut PlanIndex,
         memories: MemoryScope<'_>,
-        here: FactId,
-        sought: &NeighbourQuery<'_>,
+        fact: FactId,
+        query: &NeighbourQuery<'_>,
     ) -> StoreResult<Vec<AudienceOverlap>> {
-        let found = self
-            .find_similar(index, memories, sought, None, timeline::MAX_NEAREST)
+        let candidates = self
+            .find_similar(index, memories, query, None, timeline::MAX_NEAREST)
             .await?;
-        let others = found.iter().filter(|found| found.fact != here);
-        let overlaps = others.map(|found| AudienceOverlap {
-            local_fact: here,
-            foreign_fact: found.fact,
-            cosine: found.cosine,
+        let other_candidates = candidates.iter().filter(|candidate| candidate.fact != fact);
+        let overlaps = other_candidates.map(|candidate| AudienceOverlap {
+            local_fact: fact,
+            foreign_fact: candidate.fact,
+            cosine: candidate.cosine,
         });
         Ok(overlaps.collect())
     }
@@ -274,12 +341,12 @@ impl AudienceMemory<'_> {
         &self,
         mut overlaps: Vec<AudienceOverlap>,
         known: &[KnownFact],
-        elsewhere: &HashMap<FactId, Fact>,
+        foreign_facts: &HashMap<FactId, Fact>,
     ) -> Vec<AudienceOverlap> {
         overlaps.retain(
             |AudienceOverlap {
                  foreign_fact: there, ..
-             }| match elsewhere.get(there) {
+             }| match foreign_facts.get(there) {
                 // The premises of a conclusion are compared.
                 Some(fact) => {
                     fact.world == self.world && !fact.is_conclusion() && fact.audience.overlaps_audience(&self.audience)
@@ -290,11 +357,11 @@ impl AudienceMemory<'_> {
         overlaps
     }
 
-    async fn read_rows(&self, since: DateTime<Utc>, asked: &BTreeSet<FactId>) -> StoreResult<TimelineRows> {
-        let asked: Vec<FactId> = asked.iter().copied().collect();
+    async fn read_rows(&self, since: DateTime<Utc>, fact_ids: &BTreeSet<FactId>) -> StoreResult<TimelineRows> {
+        let fact_ids: Vec<FactId> = fact_ids.iter().copied().collect();
         let facts = &self.services.ledger.facts;
         facts
-            .load_timeline(self.scope, &self.world, &self.audience, since, &asked)
+            .load_timeline(self.scope, &self.world, &self.audience, since, &fact_ids)
             .await
     }
 
@@ -306,28 +373,28 @@ impl AudienceMemory<'_> {
         vector: &'v [f32],
         player: Option<&PlayerId>,
     ) -> impl Iterator<Item = NeighbourQuery<'v>> + use<'v> {
-        let anything = player.map(|_| NeighbourQuery {
+        let any_subject = player.map(|_| NeighbourQuery {
             subjects: None,
             vector,
             names_topic: false,
         });
         let shared = player.filter(|player| self.audience.private_to.as_ref() != Some(*player));
-        let own = shared.map(|player| NeighbourQuery::for_subjects(vec![party::player_key(player)], vector));
-        anything.into_iter().chain(own)
+        let players_facts = shared.map(|player| NeighbourQuery::for_subjects(vec![party::player_key(player)], vector));
+        any_subject.into_iter().chain(players_facts)
     }
 
     /// Works like `forget_queries`, for the other names of the player and the player's relatives, in a shared memory.
     fn forget_queries_by_player_names<'v>(
         &self,
-        said: &Extraction,
+        extraction: &Extraction,
         requests: &'v RequestVectors,
         naming: &NameHistory<'_>,
     ) -> Vec<NeighbourQuery<'v>> {
-        let player = said.player.as_ref();
+        let player = extraction.player.as_ref();
         let Some(player) = player.filter(|player| self.audience.private_to.as_ref() != Some(*player)) else {
             return Vec::new();
         };
-        let names = naming.aliases_at(said.said_at);
+        let names = naming.aliases_at(extraction.said_at);
         let is_players = |name: &&str| party::owner_id(name) == Some(player.as_str());
         let groups = names.name_groups().map(Iterator::collect::<Vec<&str>>);
         let of_player = groups.filter(|group| group.iter().any(is_players));
@@ -335,7 +402,7 @@ impl AudienceMemory<'_> {
         if keys.is_empty() {
             return Vec::new();
         }
-        let vectors = said.forget.iter().map(|text| requests[text].as_slice());
+        let vectors = extraction.forget.iter().map(|text| requests[text].as_slice());
         vectors
             .map(|vector| NeighbourQuery::for_subjects(keys.clone(), vector))
             .collect()
@@ -345,21 +412,21 @@ impl AudienceMemory<'_> {
     async fn find_nearby(
         &self,
         index: &mut PlanIndex,
-        sought: &[NeighbourQuery<'_>],
+        queries: &[NeighbourQuery<'_>],
         since: DateTime<Utc>,
     ) -> StoreResult<BTreeSet<FactId>> {
-        let mut found = BTreeSet::new();
-        for sought in sought {
-            let of = MemoryScope::Of(&self.audience);
-            let limit = if sought.names_topic {
+        let mut fact_ids = BTreeSet::new();
+        for query in queries {
+            let own_scope = MemoryScope::Of(&self.audience);
+            let limit = if query.names_topic {
                 MAX_TOPIC_NEIGHBOURS
             } else {
                 MAX_NEIGHBOURS
             };
-            let near = self.find_similar(index, of, sought, Some(since), limit).await?;
-            found.extend(near.iter().map(|candidate| candidate.fact));
+            let candidates = self.find_similar(index, own_scope, query, Some(since), limit).await?;
+            fact_ids.extend(candidates.iter().map(|candidate| candidate.fact));
         }
-        Ok(found)
+        Ok(fact_ids)
     }
 
     /// Returns the facts of `memories` that are similar to the query, nearest first.
@@ -367,38 +434,42 @@ impl AudienceMemory<'_> {
         &self,
         index: &mut PlanIndex,
         memories: MemoryScope<'_>,
-        sought: &NeighbourQuery<'_>,
+        query: &NeighbourQuery<'_>,
         before: Option<DateTime<Utc>>,
         limit: usize,
     ) -> StoreResult<Vec<Candidate>> {
         let calibration = self.services.embedder.info().calibration;
-        let with = SimilarFactsQuery {
+        let search_query = SimilarFactsQuery {
             world: &self.world,
             memories,
-            subjects: sought.subjects.as_deref(),
+            subjects: query.subjects.as_deref(),
             before,
-            embedding: sought.vector,
-            min_cosine: if sought.names_topic {
+            embedding: query.vector,
+            min_cosine: if query.names_topic {
                 -1.0
             } else {
                 calibration.cosine_at(calibration.related)
             },
             limit,
         };
-        if sought.vector.is_empty() {
+        if query.vector.is_empty() {
             return Ok(Vec::new());
         }
         // Thousands of searches may run in a row, and an index in this process never yields.
         tokio::task::yield_now().await;
         self.choose_index(index).await?;
         if matches!(index, PlanIndex::Search) {
-            match self.services.index.find_similar(self.scope, with).await {
+            match self.services.index.find_similar(self.scope, search_query).await {
                 // The plan goes on without the index.
                 Err(error) if error.is_transient() => *index = PlanIndex::Ledger,
                 answer => return answer,
             }
         }
-        self.services.ledger.facts.find_similar_facts(self.scope, with).await
+        self.services
+            .ledger
+            .facts
+            .find_similar_facts(self.scope, search_query)
+            .await
     }
 
     /// Embeds requests to forget, for comparison with facts. `may_lack`: while the embedder is away, the requests get
@@ -443,8 +514,15 @@ fn facts_without_vector(known: &[KnownFact], since: DateTime<Utc>) -> Vec<(FactI
     facts.map(|known| (known.fact.id, known.embedded_text())).collect()
 }
 
+fn to_spoken_turns(extractions: &[Extraction], requests: &RequestVectors) -> Vec<SpokenTurn> {
+    let extractions = extractions.iter();
+    extractions
+        .map(|extraction| to_spoken_turn(extraction, requests))
+        .collect()
+}
+
 /// Converts an extraction, with the vectors of its requests. The vectors must be in `requests`.
-fn to_said_then(extraction: &Extraction, requests: &RequestVectors) -> SpokenTurn {
+fn to_spoken_turn(extraction: &Extraction, requests: &RequestVectors) -> SpokenTurn {
     let forget = extraction.forget.iter().map(|text| ForgetRequest {
         terms: keywords::query_terms(text),
         vector: requests[text].clone(),
@@ -460,11 +538,11 @@ fn to_said_then(extraction: &Extraction, requests: &RequestVectors) -> SpokenTur
     }
 }
 
-fn as_known(new: &NewFact) -> KnownFact {
+fn as_known(new_fact: &NewFact) -> KnownFact {
     KnownFact {
-        fact: as_fact(new),
-        vector: new.embedding.clone(),
-        written_at: new.valid_at,
+        fact: as_fact(new_fact),
+        vector: new_fact.embedding.clone(),
+        written_at: new_fact.valid_at,
         edits: Vec::new(),
         ends: Vec::new(),
         foreign: false,
@@ -472,23 +550,23 @@ fn as_known(new: &NewFact) -> KnownFact {
 }
 
 /// Returns the fact as the ledger will have it after the write.
-fn as_fact(new: &NewFact) -> Fact {
+fn as_fact(new_fact: &NewFact) -> Fact {
     Fact {
-        id: new.id,
-        world: new.world.clone(),
-        audience: new.audience.clone(),
-        locks: new.locks.clone(),
+        id: new_fact.id,
+        world: new_fact.world.clone(),
+        audience: new_fact.audience.clone(),
+        locks: new_fact.locks.clone(),
         replaced_by: Vec::new(),
-        view: FoldedFact::from_statement(&new.statement),
-        statement: new.statement.clone(),
-        valid_at: new.valid_at,
+        view: FoldedFact::from_statement(&new_fact.statement),
+        statement: new_fact.statement.clone(),
+        valid_at: new_fact.valid_at,
         invalid: None,
-        expires_at: new.expires_at,
-        cause: new.cause,
-        source: new.source,
-        derived_from: new.derived_from.clone(),
-        pii: new.pii.clone(),
-        authored: new.authored,
+        expires_at: new_fact.expires_at,
+        cause: new_fact.cause,
+        source: new_fact.source,
+        derived_from: new_fact.derived_from.clone(),
+        pii: new_fact.pii.clone(),
+        authored: new_fact.authored,
         corrects: None,
         earlier_wordings: Vec::new(),
         version: 1,

@@ -8,7 +8,7 @@ use super::{
     judge::Judge,
     learned::{FreshEpisode, FreshFact, LearnedFacts},
     memory_update::{AudienceMemory, MemoryUpdate, TurnAddition},
-    reconciliation::write_updates,
+    reconciliation::{WrittenUpdate, write_updates},
     self_told,
 };
 use crate::{
@@ -24,7 +24,7 @@ use colloquy_core::{
 use colloquy_memory::{
     episode::Episode,
     fact::{Audience, Cause, NewFact, Statement},
-    timeline::{FlaggedFact, JudgeBudgetShare, KnownFact, TimelineResolution},
+    timeline::{FlaggedFact, JudgeBudgetShare},
 };
 use colloquy_ports::{
     StoreError,
@@ -49,85 +49,119 @@ pub(super) async fn reconcile_turn(
     services: &Services,
     scope: &TenantScope,
     job: &Job,
-    said: &JobInput,
+    job_input: &JobInput,
     injected: &InjectedMemory,
     learned: LearnedFacts,
 ) -> Result<Option<Vec<MemoryChange>>, JobError> {
-    let (for_all, own) = self_told::split_shared(services, scope, said, injected, learned.facts).await?;
+    let (shared_facts, private_facts) =
+        self_told::split_shared(services, scope, job_input, injected, learned.facts).await?;
     let extraction = Extraction {
-        turn: said.turn.id,
-        dialogue: said.turn.dialogue,
-        number: said.turn.number,
-        npc: said.turn.npc.clone(),
-        said_at: said.turn.committed_at,
-        player: said.turn.player.clone(),
+        turn: job_input.turn.id,
+        dialogue: job_input.turn.dialogue,
+        number: job_input.turn.number,
+        npc: job_input.turn.npc.clone(),
+        said_at: job_input.turn.committed_at,
+        player: job_input.turn.player.clone(),
         forget: learned.forget,
         ends: learned.ends,
         injected: injected.ids.clone(),
         quoted: injected.quoted.clone(),
-        audience: said.audience(),
-        room: if for_all.is_empty() {
+        audience: job_input.audience(),
+        room: if shared_facts.is_empty() {
             JudgeBudgetShare::WHOLE
         } else {
             JudgeBudgetShare::GREATER
         },
     };
-    let writing = ReconcileTrigger::Job(job.fence());
-    if for_all.is_empty() && own.is_empty() && !extraction.may_end_facts() {
-        // A turn without new facts ends no fact, so a plan is unnecessary.
-        let episode = learned
-            .episode
-            .and_then(|fresh| new_episode(services, said, injected, fresh));
-        let result = empty_reconciliation(said.world.id.clone(), writing, extraction, episode);
-        return match services.ledger.facts.commit_reconciliation(scope, &result).await? {
-            ReconcileOutcome::Committed | ReconcileOutcome::Fenced => Ok(None),
-            ReconcileOutcome::MemoryMoved => {
-                Err(StoreError::Corrupt(format!("the end of {} depends on a memory", said.turn.id)).into())
-            }
-        };
-    }
-    let part = |fresh: Vec<FreshFact>, extraction: Extraction, episode: Option<EmbeddedEpisode>| MemoryUpdate {
-        memory: AudienceMemory {
-            services,
-            scope,
-            world: said.world.id.clone(),
-            npcs: said.learner_npcs(),
-            audience: extraction.audience.clone(),
-        },
-        addition: Some(TurnAddition {
-            facts: fresh
-                .iter()
-                .map(|fresh| new_fact(said, &extraction.audience, injected, fresh))
-                .collect(),
-            fresh,
-            extraction,
-            episode,
-        }),
-    };
-    let beside = (!for_all.is_empty()).then(|| self_told::shared_extraction(&extraction));
     let episode = learned
         .episode
-        .and_then(|fresh| new_episode(services, said, injected, fresh));
-    let mut parts = vec![part(own, extraction, episode)];
-    parts.extend(beside.map(|extraction| part(for_all, extraction, None)));
-    let mut judge = Judge::new(services, scope, said.npc.language, MAX_CALLS_PER_TURN);
+        .and_then(|fresh| new_episode(services, job_input, injected, fresh));
+    let trigger = ReconcileTrigger::Job(job.fence());
+    if shared_facts.is_empty() && private_facts.is_empty() && !extraction.may_end_facts() {
+        commit_without_facts(services, scope, job_input, trigger, extraction, episode).await?;
+        return Ok(None);
+    }
+    let shared_extraction = (!shared_facts.is_empty()).then(|| self_told::shared_extraction(&extraction));
+    let writer = TurnWriter {
+        services,
+        scope,
+        job_input,
+        injected,
+    };
+    let mut updates = vec![writer.update_with(private_facts, extraction, episode)];
+    updates.extend(shared_extraction.map(|extraction| writer.update_with(shared_facts, extraction, None)));
+    let mut judge = Judge::new(services, scope, job_input.npc.language, MAX_CALLS_PER_TURN);
     let answer = job.answer.is_none().then_some(learned.answer.as_str());
-    let written = write_updates(&parts, said.turn.committed_at, &writing, answer, &mut judge).await?;
-    let outcomes = parts.iter().zip(written.into_iter().flatten());
-    let added = outcomes.filter_map(|(part, outcome)| Some((part.addition.as_ref()?, outcome)));
-    let changes = added.flat_map(|(addition, (known, settled))| memory_changes(&known, &settled, addition));
+    let written = write_updates(&updates, job_input.turn.committed_at, &trigger, answer, &mut judge).await?;
+    let outcomes = updates.iter().zip(written.into_iter().flatten());
+    let added = outcomes.filter_map(|(update, outcome)| Some((update.addition.as_ref()?, outcome)));
+    let changes = added.flat_map(|(addition, outcome)| memory_changes(&outcome, addition));
     Ok(Some(changes.collect()))
+}
+
+/// Builds the updates of the memories of one turn.
+struct TurnWriter<'a> {
+    services: &'a Services,
+    scope: &'a TenantScope,
+    job_input: &'a JobInput,
+    injected: &'a InjectedMemory,
+}
+
+impl<'a> TurnWriter<'a> {
+    fn update_with(
+        &self,
+        fresh_facts: Vec<FreshFact>,
+        extraction: Extraction,
+        episode: Option<EmbeddedEpisode>,
+    ) -> MemoryUpdate<'a> {
+        let facts = fresh_facts
+            .iter()
+            .map(|fresh_fact| new_fact(self.job_input, &extraction.audience, self.injected, fresh_fact));
+        MemoryUpdate {
+            memory: AudienceMemory {
+                services: self.services,
+                scope: self.scope,
+                world: self.job_input.world.id.clone(),
+                npcs: self.job_input.learner_npcs(),
+                audience: extraction.audience.clone(),
+            },
+            addition: Some(TurnAddition {
+                facts: facts.collect(),
+                fresh_facts,
+                extraction,
+                episode,
+            }),
+        }
+    }
+}
+
+/// Writes the record of a turn without new facts. It ends no fact, so a plan is unnecessary.
+async fn commit_without_facts(
+    services: &Services,
+    scope: &TenantScope,
+    job_input: &JobInput,
+    trigger: ReconcileTrigger,
+    extraction: Extraction,
+    episode: Option<EmbeddedEpisode>,
+) -> Result<(), JobError> {
+    let result = empty_reconciliation(job_input.world.id.clone(), trigger, extraction, episode);
+    match services.ledger.facts.commit_reconciliation(scope, &result).await? {
+        ReconcileOutcome::Committed | ReconcileOutcome::Fenced => Ok(()),
+        ReconcileOutcome::MemoryMoved => {
+            Err(StoreError::Corrupt(format!("the end of {} depends on a memory", job_input.turn.id)).into())
+        }
+    }
 }
 
 /// Returns the record of a turn that taught nothing. It changes no memory and depends on no memory.
 fn empty_reconciliation(
     world: WorldId,
-    writing: ReconcileTrigger,
+    trigger: ReconcileTrigger,
     extraction: Extraction,
     episode: Option<EmbeddedEpisode>,
 ) -> Reconciliation {
     Reconciliation {
-        trigger: writing,
+        trigger,
         calls: tallied_usage(),
         world,
         npcs: Vec::new(),
@@ -150,92 +184,102 @@ fn empty_reconciliation(
 /// Returns the episode of a turn with a player.
 fn new_episode(
     services: &Services,
-    said: &JobInput,
+    job_input: &JobInput,
     injected: &InjectedMemory,
-    fresh: FreshEpisode,
+    fresh_episode: FreshEpisode,
 ) -> Option<EmbeddedEpisode> {
-    let (turn, trace) = (&said.turn, said.trace.as_ref());
+    let turn = &job_input.turn;
+    let trace = job_input.trace.as_ref();
     let episode = Episode {
         turn: turn.id,
         dialogue: turn.dialogue,
         number: turn.number,
-        world: said.world.id.clone(),
+        world: job_input.world.id.clone(),
         npc: turn.npc.clone(),
         player: turn.player.clone()?,
         place: trace.and_then(|trace| trace.place.clone()),
-        locks: injected.private_locks.locks_of(&[&fresh.text]),
-        text: fresh.text,
-        importance: fresh.importance,
+        locks: injected.private_locks.locks_of(&[&fresh_episode.text]),
+        text: fresh_episode.text,
+        importance: fresh_episode.importance,
         // The time of the line, not the time of the job.
         committed_at: turn.committed_at,
     };
     Some(EmbeddedEpisode {
         episode,
         // Without a vector, the episode is found by its age and importance until the embedder is back.
-        vector: if fresh.embedding.is_empty() {
+        vector: if fresh_episode.embedding.is_empty() {
             EpisodeVector::Missing
         } else {
             EpisodeVector::Stored(Embedding {
                 model: services.embedder.info().model.clone(),
-                vector: fresh.embedding,
+                vector: fresh_episode.embedding,
             })
         },
     })
 }
 
 /// Returns the end of retention of a new fact, by its kind. Pinned facts, among them limits of safety, do not expire.
-fn expiry_of(said: &JobInput, statement: &Statement) -> Option<DateTime<Utc>> {
-    let retention = said.world.settings.retention.as_ref().filter(|_| !statement.pinned)?;
+fn expiry_of(job_input: &JobInput, statement: &Statement) -> Option<DateTime<Utc>> {
+    let retention = job_input
+        .world
+        .settings
+        .retention
+        .as_ref()
+        .filter(|_| !statement.pinned)?;
     let days = retention.days_of(statement.kind)?;
-    said.turn.committed_at.checked_add_days(Days::new(days.into()))
+    job_input.turn.committed_at.checked_add_days(Days::new(days.into()))
 }
 
-fn new_fact(said: &JobInput, audience: &Audience, injected: &InjectedMemory, fresh: &FreshFact) -> NewFact {
+fn new_fact(job_input: &JobInput, audience: &Audience, injected: &InjectedMemory, fresh_fact: &FreshFact) -> NewFact {
     NewFact {
-        id: fresh.id,
-        world: said.world.id.clone(),
+        id: fresh_fact.id,
+        world: job_input.world.id.clone(),
         audience: audience.clone(),
-        locks: locks_of(said, &fresh.statement, injected),
-        statement: fresh.statement.clone(),
+        locks: locks_of(job_input, &fresh_fact.statement, injected),
+        statement: fresh_fact.statement.clone(),
         // The time of the line, not the time of the job.
-        valid_at: said.turn.committed_at,
-        expires_at: expiry_of(said, &fresh.statement),
-        cause: Cause::Turn(said.turn.id),
-        source: Some((said.turn.dialogue, said.turn.number)),
+        valid_at: job_input.turn.committed_at,
+        expires_at: expiry_of(job_input, &fresh_fact.statement),
+        cause: Cause::Turn(job_input.turn.id),
+        source: Some((job_input.turn.dialogue, job_input.turn.number)),
         derived_from: Vec::new(),
-        pii: fresh.pii.clone(),
+        pii: fresh_fact.pii.clone(),
         authored: false,
-        embedding: fresh.embedding.clone(),
+        embedding: fresh_fact.embedding.clone(),
     }
 }
 
 /// Returns the changes for the dialogue's listeners: new standing facts, ended facts and contradicted facts.
-fn memory_changes(known: &[KnownFact], settled: &TimelineResolution, addition: &TurnAddition) -> Vec<MemoryChange> {
-    let ended = |fact: FactId| {
-        settled
+fn memory_changes(written: &WrittenUpdate, addition: &TurnAddition) -> Vec<MemoryChange> {
+    let WrittenUpdate {
+        known_facts,
+        resolution,
+    } = written;
+    let is_ended = |fact: FactId| {
+        resolution
             .ends
             .iter()
             .any(|end| end.fact == fact && end.restored_at.is_none())
     };
     let added = addition
-        .fresh
+        .fresh_facts
         .iter()
-        .filter(|fresh| !ended(fresh.id))
+        .filter(|fresh| !is_ended(fresh.id))
         .map(|fresh| MemoryChange {
             id: fresh.id,
             content: fresh.statement.content.clone(),
             op: MemoryOp::Added,
         });
-    let known = known.iter().filter(|known| {
-        let new = addition.fresh.iter().any(|fresh| fresh.id == known.fact.id);
-        !new
+    let earlier_facts = known_facts.iter().filter(|known| {
+        let mut fresh_facts = addition.fresh_facts.iter();
+        fresh_facts.all(|fresh| fresh.id != known.fact.id)
     });
-    let others = known.filter_map(|known| {
+    let other_changes = earlier_facts.filter_map(|known| {
         let id = known.fact.id;
-        let flagged = |flag: &FlaggedFact| flag.fact == id && flag.turn == addition.extraction.turn;
-        let op = if known.fact.invalid.is_none() && ended(id) {
+        let is_flag_of_turn = |flag: &FlaggedFact| flag.fact == id && flag.turn == addition.extraction.turn;
+        let op = if known.fact.invalid.is_none() && is_ended(id) {
             MemoryOp::Invalidated
-        } else if settled.flags.iter().any(flagged) {
+        } else if resolution.flags.iter().any(is_flag_of_turn) {
             MemoryOp::Flagged
         } else {
             return None;
@@ -246,5 +290,5 @@ fn memory_changes(known: &[KnownFact], settled: &TimelineResolution, addition: &
             op,
         })
     });
-    added.chain(others).collect()
+    added.chain(other_changes).collect()
 }

@@ -26,33 +26,36 @@ pub(super) async fn plan_continuation(
         scope, id, head_turn, ..
     } = &request.dialogue;
     let head = request.dialogue.head.ok_or(RewindError::NothingToResume)?;
-    let before = head_turn.saturating_sub(1);
+    let previous_number = head_turn.saturating_sub(1);
     let dialogues = &services.ledger.dialogues;
     let (turns, checkpoint, trace) = tokio::try_join!(
-        dialogues.load_turns(scope, *id, before.max(1), *head_turn),
+        dialogues.load_turns(scope, *id, previous_number.max(1), *head_turn),
         dialogues.load_checkpoint(scope, *id),
         dialogues.load_trace(scope, *id, *head_turn)
     )?;
     let checkpoint = checkpoint.ok_or(RewindError::NothingToResume)?;
-    let to = turns.iter().find(|turn| turn.number == before).map(|turn| turn.id);
-    let of = turns.into_iter().find(|turn| turn.id == head);
-    let of = of.ok_or(RewindError::NothingToResume)?;
+    let to = turns
+        .iter()
+        .find(|turn| turn.number == previous_number)
+        .map(|turn| turn.id);
+    let cut_turn = turns.into_iter().find(|turn| turn.id == head);
+    let cut_turn = cut_turn.ok_or(RewindError::NothingToResume)?;
     let is_whole = sealed.is_none();
     let (key, text, until) = match sealed {
         Some(sealed) => (sealed.key, sealed.text, sealed.until),
-        None => (None, of.reply_text.clone(), services.clock.now()),
+        None => (None, cut_turn.reply_text.clone(), services.clock.now()),
     };
     if text.trim().is_empty() {
         return Err(RewindError::NothingToResume);
     }
     let effects = if is_whole {
-        load_effects_of_turn(services, request, &of).await?
+        load_effects_of_turn(services, request, &cut_turn).await?
     } else {
         ReplyEffects::default()
     };
     Ok(RewindPlan {
         unfinished: Some(PartialReply {
-            of,
+            turn: cut_turn,
             key,
             text,
             is_whole,
@@ -63,7 +66,7 @@ pub(super) async fn plan_continuation(
             told_locks: checkpoint.told_locks,
             confided: checkpoint.confided,
         }),
-        ..RewindPlan::with_head(before, to)
+        ..RewindPlan::with_head(previous_number, to)
     })
 }
 

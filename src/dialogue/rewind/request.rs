@@ -116,10 +116,11 @@ impl DialogueTiers {
         &self,
         services: &'s Services,
         scope: &TenantScope,
-        (world, npc): (&WorldId, &NpcId),
+        world: &WorldId,
+        npc: &NpcId,
     ) -> StoreResult<Cow<'s, Services>> {
-        let held = self.worlds.iter().find(|(id, _)| id == npc);
-        let world = if let Some((_, world)) = held {
+        let held_world = self.worlds.iter().find(|(id, _)| id == npc);
+        let world = if let Some((_, world)) = held_world {
             Some(Arc::clone(world))
         } else {
             let authored = &services.ledger.authored;
@@ -141,7 +142,8 @@ impl RewindRequest {
     pub fn commit_to(
         &self,
         ids: &IdSource,
-        (at, hold): (DateTime<Utc>, TimeDelta),
+        moment: DateTime<Utc>,
+        hold: TimeDelta,
         to: Option<TurnId>,
         replacement: Option<Replacement>,
         is_continued: bool,
@@ -151,7 +153,7 @@ impl RewindRequest {
         let other_keys = self.requesters.other_keys();
         RewindCommit {
             id: ids.next_id(),
-            rewound_at: at,
+            rewound_at: moment,
             dialogue: id,
             world: self.dialogue.world.clone(),
             epoch: self.dialogue.epoch,
@@ -167,11 +169,11 @@ impl RewindRequest {
             replacing: head.filter(|_| is_replaced),
             paused: self.paused,
             // The resumed reply may be cut again at once.
-            held_until: matches!(self.target, RewindTarget::Resume { .. }).then_some(at + hold),
+            held_until: matches!(self.target, RewindTarget::Resume { .. }).then_some(moment + hold),
             key: self.requesters.own_key().cloned(),
             other_keys: other_keys.map(|key| (ids.next_id(), key.clone())).collect(),
             seq: self.seq,
-            edits: self.requesters.audit_edits(ids, at, id),
+            edits: self.requesters.audit_edits(ids, moment, id),
         }
     }
 }

@@ -26,11 +26,11 @@ pub(crate) struct KnownScenarios {
 pub(super) struct RecentScenario {
     pub id: ScenarioId,
     pub title: String,
-    pub at: DateTime<Utc>,
+    pub latest_at: DateTime<Utc>,
     /// True if the scenario was unlocked lately.
     pub opened: bool,
     /// True if a reply of the dialogue told the scenario.
-    pub told: bool,
+    pub is_told: bool,
 }
 
 impl KnownScenarios {
@@ -45,14 +45,14 @@ impl KnownScenarios {
         let new = self
             .recent
             .iter()
-            .filter(move |recent| last.is_some_and(|last| recent.at >= last));
+            .filter(move |recent| last.is_some_and(|last| recent.latest_at >= last));
         new.map(|recent| &recent.id)
     }
 
     /// Returns what is new about a scenario: a reply of the dialogue told it, or the last turns opened it.
     pub(super) fn news_of(&self, checkpoint: &Checkpoint, scenario: &Scenario) -> Option<ScenarioNews> {
-        let needed = (&scenario.id, scenario.required_progress);
-        if is_told(checkpoint, &self.standing, &scenario.npc, needed) {
+        let required = scenario.required_progress;
+        if is_told(checkpoint, &self.standing, &scenario.npc, &scenario.id, required) {
             return Some(ScenarioNews::Told);
         }
         let mut opened = self.recent.iter().filter(|recent| recent.opened);
@@ -63,7 +63,7 @@ impl KnownScenarios {
 
     /// Returns the scenarios that opened in the last turns and were not told since, latest first.
     pub(crate) fn opened(&self) -> Vec<OpenedScenario> {
-        let untold = self.recent.iter().filter(|recent| recent.opened && !recent.told);
+        let untold = self.recent.iter().filter(|recent| recent.opened && !recent.is_told);
         let opened = untold.map(|recent| OpenedScenario {
             id: recent.id.clone(),
             title: recent.title.clone(),
@@ -73,9 +73,9 @@ impl KnownScenarios {
 
     /// Returns the titles of recently told scenarios, or else of recently unlocked, untold scenarios. Locked titles are
     /// absent.
-    pub(crate) fn recent_titles(&self, told: bool) -> impl Iterator<Item = &str> {
+    pub(crate) fn recent_titles(&self, is_told: bool) -> impl Iterator<Item = &str> {
         let recent = self.recent.iter();
-        let recent = recent.filter(move |recent| recent.told == told && (told || recent.opened));
+        let recent = recent.filter(move |recent| recent.is_told == is_told && (is_told || recent.opened));
         recent.map(|recent| recent.title.as_str())
     }
 }
@@ -86,10 +86,11 @@ pub(super) fn is_told(
     checkpoint: &Checkpoint,
     standing: &ProgressState,
     npc: &NpcId,
-    (scenario, required): (&ScenarioId, Progress),
+    scenario: &ScenarioId,
+    required: Progress,
 ) -> bool {
     let told_at = checkpoint.told_at(npc, scenario);
-    told_at.is_some_and(|at| standing.enough_since(required).is_none_or(|since| since < at))
+    told_at.is_some_and(|told_at| standing.enough_since(required).is_none_or(|since| since < told_at))
 }
 
 /// A scenario that has just opened to the player.
@@ -127,7 +128,7 @@ pub(crate) struct NpcPast {
     /// The player's progress.
     pub progress: Progress,
     /// True if the line asks for the past.
-    pub asked: bool,
+    pub is_asked: bool,
     /// The scenarios, best first.
     pub hits: Vec<ScenarioHit>,
 }
@@ -183,9 +184,9 @@ mod tests {
         let recent = |id: &str, opened: bool, told: bool| RecentScenario {
             id: id.parse().unwrap(),
             title: String::new(),
-            at: DateTime::UNIX_EPOCH,
+            latest_at: DateTime::UNIX_EPOCH,
             opened,
-            told,
+            is_told: told,
         };
         let known = KnownScenarios {
             recent: vec![
@@ -197,7 +198,8 @@ mod tests {
         };
         let news = ["well", "mill", "tower", "ford", "barn"]
             .map(|id| known.news_of(&checkpoint, &ScenarioHit::sample(id, None).scenario));
-        let (told, opened) = (Some(ScenarioNews::Told), Some(ScenarioNews::Opened));
+        let told = Some(ScenarioNews::Told);
+        let opened = Some(ScenarioNews::Opened);
         assert_eq!(news, [told, told, opened, None, None]);
     }
 }

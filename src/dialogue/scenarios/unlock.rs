@@ -26,5 +26,5 @@ pub struct UnlockTrigger {
     /// The NPC of the dialogue, which is already loaded.
     pub npc: Arc<Npc>,
     pub player: PlayerId,
-    pub at: DateTime<Utc>,
+    pub changed_at: DateTime<Utc>,
 }

@@ -33,7 +33,7 @@ pub struct SilenceReport {
     /// Summaries and curation passes that the look has queued.
     pub queued: usize,
     /// True if more dialogues may be due.
-    pub more: bool,
+    pub has_more: bool,
 }
 
 /// Returns the last mark that a look checks. Without summaries after a silence, only the ends of dialogues are looked for,
@@ -65,7 +65,7 @@ pub async fn queue_jobs_after_silence(
             continue;
         }
         // Marks that could not be settled are the same in the next look.
-        report.more = is_full;
+        report.has_more = is_full;
         if let SilenceOutcome::Queue { summary, pass } = outcome {
             report.queued += usize::from(summary.is_some()) + usize::from(pass.is_some());
         }
@@ -99,7 +99,7 @@ async fn check_silence(
     let unread = head.number.saturating_sub(check.curated_through);
     // A few turns of a session that has ended are shown to the next pass of the same player and NPCs.
     let curate = unread >= settings.curation.min_turns.max(1)
-        && has_passes(ledger, ids, settings, scope, (check, head), now).await?;
+        && has_passes(ledger, ids, settings, scope, check, head, now).await?;
     if summarise || curate {
         Ok(SilenceOutcome::Queue {
             summary: summarise.then(|| ids.next_id()),
@@ -116,12 +116,13 @@ async fn has_passes(
     ids: &IdSource,
     settings: &DialogueSettings,
     scope: &TenantScope,
-    (check, head): (&SilenceCheck, &SilentHead),
+    check: &SilenceCheck,
+    head: &SilentHead,
     now: DateTime<Utc>,
 ) -> StoreResult<bool> {
-    let of = (head.turn, head.text_version);
-    let job = unqueued_job(ids, JobKind::Curate, check.dialogue, of, now);
+    let kind = JobKind::Curate;
+    let job = unqueued_job(ids, kind, check.dialogue, head.turn, head.text_version, now);
     let input = load_input(ledger, scope, &job).await?;
-    let tuned = input.and_then(|(said, _)| settings.tuned_by(&said.world.settings));
+    let tuned = input.and_then(|(job_input, _)| settings.tuned_by(&job_input.world.settings));
     Ok(tuned.as_ref().unwrap_or(settings).curation.is_on())
 }

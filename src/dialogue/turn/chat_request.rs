@@ -105,11 +105,11 @@ impl OwnPrompt {
         let mut last = self.last.clone();
         let line = last.iter().rposition(|message| message.role == ChatRole::User);
         match line {
-            Some(at) if !context.is_empty() && last[at].as_sent.is_none() => {
-                last[at].content = format!("{context}\n\n{}", last[at].content);
+            Some(index) if !context.is_empty() && last[index].as_sent.is_none() => {
+                last[index].content = format!("{context}\n\n{}", last[index].content);
             }
             // A message in its own form stays as it is.
-            Some(at) if !context.is_empty() => last.insert(at, ChatMessage::new(ChatRole::User, context)),
+            Some(index) if !context.is_empty() => last.insert(index, ChatMessage::new(ChatRole::User, context)),
             _ => {}
         }
         last

@@ -45,7 +45,7 @@ impl Default for ReplyEffects {
 #[derive(Debug, Clone, PartialEq)]
 pub struct PartialReply {
     /// The turn that was committed with the heard part.
-    pub of: Turn,
+    pub turn: Turn,
     /// The client's idempotency key of the cut turn. The continuing turn takes the key over.
     pub key: Option<String>,
     /// The full text that the model had produced before the cut, or a finished reply.
@@ -67,10 +67,10 @@ pub struct PartialReply {
 impl PartialReply {
     /// A reply that was cut after `text`, without anything else of its turn's commit.
     #[must_use]
-    pub fn from_text(of: Turn, text: String) -> Self {
+    pub fn from_text(turn: Turn, text: String) -> Self {
         Self {
-            until: of.started_at,
-            of,
+            until: turn.started_at,
+            turn,
             key: None,
             text,
             is_whole: false,
@@ -129,21 +129,21 @@ impl<'a> ReplyBeginning<'a> {
 
     fn from_text(text: &'a str) -> Self {
         let inside_a_word = text.ends_with(char::is_alphanumeric);
-        let whole = match text.rfind(char::is_whitespace) {
+        let white_space_end = match text.rfind(char::is_whitespace) {
             Some(space) if inside_a_word && !text[..space].trim().is_empty() => {
                 let after = text[space..].chars().next().map_or(0, char::len_utf8);
                 &text[..space + after]
             }
             _ => text,
         };
-        Self::up_to_white_space(whole)
+        Self::up_to_white_space(white_space_end)
     }
 
-    fn up_to_white_space(whole: &'a str) -> Self {
-        let text = whole.trim_end();
+    fn up_to_white_space(white_space_end: &'a str) -> Self {
+        let text = white_space_end.trim_end();
         Self {
             text,
-            gap: &whole[text.len()..],
+            gap: &white_space_end[text.len()..],
             is_whole: false,
         }
     }
@@ -151,20 +151,20 @@ impl<'a> ReplyBeginning<'a> {
     /// Returns the first new piece as it stands after the text. Empty until the model produces visible text.
     #[must_use]
     pub fn join_piece(&self, piece: &str) -> String {
-        let said = piece.trim_start();
-        if said.is_empty() {
+        let words = piece.trim_start();
+        if words.is_empty() {
             return String::new();
         }
         if !self.gap.is_empty() {
-            return format!("{}{said}", self.gap);
+            return format!("{}{words}", self.gap);
         }
         let a_sentence_ended = self.text.ends_with(['.', '!', '?', '\u{2026}', ',', ';', ':']);
         if a_sentence_ended && piece.starts_with(char::is_alphanumeric) {
-            return format!(" {said}");
+            return format!(" {words}");
         }
         // Chat programs put a space between the two parts as well.
-        if self.is_whole && said.len() == piece.len() && !said.starts_with(CLOSING_MARKS) {
-            return format!(" {said}");
+        if self.is_whole && words.len() == piece.len() && !words.starts_with(CLOSING_MARKS) {
+            return format!(" {words}");
         }
         piece.to_owned()
     }

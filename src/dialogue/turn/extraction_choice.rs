@@ -13,10 +13,10 @@ pub(super) fn is_block_omitted(services: &Services, turn: &Turn, reply: &Reply, 
     }
     let model = &reply.call.model;
     let habits = &services.memory_cache.block_habits;
-    let least = settings.turn.replies_without_block;
-    let found = habits.record_reply(model, turn.id, reply.began_block, least);
-    services.models.metrics().record_reply_block(model, found.as_str());
-    match found {
+    let min_replies = settings.turn.replies_without_block;
+    let block = habits.record_reply(model, turn.id, reply.began_block, min_replies);
+    services.models.metrics().record_reply_block(model, block.as_str());
+    match block {
         ReplyBlock::Given | ReplyBlock::Unneeded => false,
         ReplyBlock::Missing => {
             notes.push(format!(

@@ -7,6 +7,7 @@ use tracing::{Instrument as _, debug_span};
 use super::{
     gathered_context::GatheredContext,
     input::{TurnError, TurnInput},
+    line_recall::{LineRecall, NeededSearches, recall_for_line},
     living_scene::{load_witnesses, scene_of_the_living},
     prompt_locks,
     speak::{AUTHORED_GREETING, AuthoredWords, GIVEN_REPLY},
@@ -16,32 +17,31 @@ use super::{
 use crate::{
     Services, acquaintance,
     actions::{self, TurnActions},
-    episodes::{self, ReadEpisodes},
+    episodes::{self, EpisodeHit, ReadEpisodes},
     insights,
     intent::{ClassifiedIntent, IntentSource, SearchedSources, classify_line},
     locks,
-    lore::{self, FoundLore, LoreOfTurn},
-    overheard,
+    lore::FoundLore,
+    overheard::{self, OverheardLines},
     prompt::{self, DeadCharacter, Prompt, PromptMaterial, PromptReader},
-    recall::{self, RecallClock, RecallHit, RecallRequest, RecallResult, SearchQuery},
+    recall,
     redaction::{self, MAX_STANDING_FACTS, PreparedRemovals},
-    scenarios::{self, KnownScenarios},
+    scenarios::{self, KnownScenarios, NpcPast},
+    scene::{Scene, SceneMember},
 };
 use colloquy_memory::{
-    aliases::SpeakerAndListener,
     authored::{Greeting, Npc},
     game_clock::GameClock,
-    insight::EarlierInsight,
-    keywords::TermWeights,
-    party,
+    insight::{EarlierInsight, Insight},
+    locks::DisclosureLocks,
+    state::WorldState,
+    summary::Meeting,
     tokens::TokenCounter,
-    trace::{CallTrace, Timings},
-    turn::Intent,
+    trace::{CallTrace, Timings, TopicGate},
 };
 use colloquy_ports::{
-    StoreError, StoreResult,
-    embedder::EmbedAs,
-    ledger::facts::{RecallBody, StandingMemory},
+    StoreResult,
+    ledger::{facts::StandingMemory, scenarios::ScenarioTell},
     llm::Task,
 };
 
@@ -49,9 +49,9 @@ impl GatheredContext {
     /// Returns the words that the NPC says without a model: the reply that a chat program has shown before, or the
     /// persona's authored greeting, if the NPC says the greeting now.
     pub(super) fn authored_words<'i>(&self, input: &'i TurnInput) -> Option<AuthoredWords<'i>> {
-        if let Some(given) = input.given_reply() {
+        if let Some(given_reply) = input.given_reply() {
             return Some(AuthoredWords {
-                text: &given.text,
+                text: &given_reply.text,
                 origin: GIVEN_REPLY,
             });
         }
@@ -70,8 +70,8 @@ impl GatheredContext {
             npc: &input.npc.name,
             player: input.player.as_ref(),
         };
-        let told = prompt::player_own_names(reader, &self.standing).into_iter();
-        told.map(|fact| fact.statement.object.as_str()).collect()
+        let own_name_facts = prompt::player_own_names(reader, &self.standing).into_iter();
+        own_name_facts.map(|fact| fact.statement.object.as_str()).collect()
     }
 
     /// Assembles the prompt from the gathered context.
@@ -137,142 +137,294 @@ pub(crate) async fn gather_for_preview(
 /// Recall is speculative: it does not wait for the intent. The assembly of the prompt leaves out unneeded results. An
 /// intent therefore costs only the time that its call takes longer than recall. With `recall.speculative` off, the
 /// intent comes first, and the search covers only the needs of the intent.
-#[expect(clippy::too_many_lines, reason = "the parallel reads of a turn stand side by side")]
 pub(super) async fn gather_timed(
     services: &Services,
     input: &TurnInput,
     classify: IntentSource,
     watch: &Stopwatch<'_>,
 ) -> Result<GatheredContext, TurnError> {
-    let viewpoint = input.viewpoint();
-    let now = services.clock.now();
-    let gossip = input.world.settings.allows_gossip();
-    let standing = &services.ledger.facts;
-    let standing = standing.load_standing(&input.scope, &viewpoint, gossip, now, MAX_STANDING_FACTS);
     let state = StateOfTurn::new(services, input);
-    let sorted = async {
-        // The classifier reads the recently unlocked scenarios, which depend on the state.
-        let known = if scenarios::can_tell_past(input) {
-            scenarios::read_known_scenarios(services, input, state.load().await?).await?
-        } else {
-            KnownScenarios::default()
-        };
-        let classifying = classify_line(services, input, classify, &known).instrument(debug_span!("turn.intent"));
-        let classified = watch.time_wait(classifying).await;
-        Ok::<_, StoreError>((known, classified))
-    };
-    let around = read_surroundings(services, input, &state);
-    let meeting = acquaintance::last_meeting(services, input);
-    let reading = read_past_talks(services, input);
-    let searches_at_once = services.settings.recall.speculative || matches!(classify, IntentSource::Assumed);
-    let (recalled, sorted, meeting, read, around) = if searches_at_once && input.given_reply().is_none() {
-        let recalled = recall_for_line(services, input, NeededSearches::ALL, standing, &state, watch);
-        // The intent is asked first: the others work while it is awaited.
-        let (sorted, recalled, meeting, read, around) = tokio::join!(sorted, recalled, meeting, reading, around);
-        (recalled, sorted, meeting, read, around)
-    } else {
-        let (sorted, meeting, read, around) = tokio::join!(sorted, meeting, reading, around);
-        let needed = match &sorted {
-            Ok((_, (classified, _))) => NeededSearches::for_intent(input, classified),
-            Err(_) => NeededSearches::NONE,
-        };
-        let recalled = recall_for_line(services, input, needed, standing, &state, watch).await;
-        (recalled, sorted, meeting, read, around)
-    };
-    let world = Arc::clone(state.load().await?);
-    let scene = scene_of_the_living(input, &world)?;
-    let witnesses = load_witnesses(services, input, &world).await?;
-    let mut recalled = recalled?;
-    let (known, (mut classified, intent_ms)) = sorted?;
-    let (lines, actions) = around?;
-    let gate = recall::gate_for_turn(input, &classified, recalled.query.says_nothing);
-    let mut calls: Vec<CallTrace> = recalled.call.take().into_iter().collect();
-    calls.extend(classified.call.take());
-    recalled.notes.extend(classified.note_of_failure(classify));
+    let reads = read_before_search(services, input, classify, &state, watch).await?;
+    let classified = reads.classified;
+    let mut recalled = reads.recalled;
     let StandingMemory {
         mut facts,
-        taken_out,
+        taken_out: removed_statements,
         ended_promises,
         ..
     } = std::mem::take(&mut recalled.standing);
-    let removals = PreparedRemovals::new(&taken_out);
+    let removals = PreparedRemovals::new(&removed_statements);
     facts.extend(redaction::retain_unforgotten(&removals, ended_promises));
-    let standing = locks::filter_open_facts(services, &input.scope, &input.world, &viewpoint, facts).await?;
+    let standing = locks::filter_open_facts(services, &input.scope, &input.world, &input.viewpoint(), facts).await?;
     if input.is_greeting() {
         recalled.keep_facts_for_greeting();
     }
     let lore = recalled.lore.take();
     let lore = lore.map(|prepared| prepared.find(classified.is_about_something(), &standing));
-    let (embedding, terms) = (recalled.embedding.as_deref(), recalled.telling_terms());
-    let place = prompt::place_of_turn(input, &world);
-    let progress = known.progress();
-    let opened = known.opened();
-    let compared = embedding.filter(|_| classified.is_about_something());
-    let (read_episodes, read_insights) = read?;
-    let (overheard, locks_before, mut past, tells, episodes, insights) = tokio::try_join!(
-        overheard::read_overheard_lines(services, input, classified.intent),
-        prompt_locks::locks_before_turn(services, input),
-        scenarios::find_tellable_past(services, input, (&world, known), &classified, embedding, terms),
-        scenarios::find_tells(services, input, &world, progress),
-        episodes::find_candidates(services, input, read_episodes, compared, &removals),
-        insights::find_usable(services, input, read_insights, &removals),
-    )?;
-    let has_tell = !tells.is_empty() || lore.as_ref().is_some_and(FoundLore::has_tell);
-    if let Some(past) = past.as_mut().filter(|_| has_tell) {
-        past.leave_out_found_by_meaning();
-    }
-    let told = redaction::redact_texts(
-        &removals,
-        (&input.dialogue, &input.history),
-        &input.summaries,
-        meeting?.as_ref(),
-    );
+    let opened = reads.known_scenarios.opened();
+    let search = RelatedSearch {
+        services,
+        input,
+        state: &reads.world_state,
+        classified: &classified,
+        recalled: &recalled,
+        removals: &removals,
+    };
+    let related = search
+        .run(reads.known_scenarios, reads.past_talks?, lore.as_ref())
+        .await?;
+    let history = &input.history;
+    let meeting = reads.meeting?;
+    let redacted = redaction::redact_texts(&removals, &input.dialogue, history, &input.summaries, meeting.as_ref());
     let searched = SearchedSources {
         facts: services.settings.recall.speculative || NeededSearches::for_intent(input, &classified).facts,
-        scenarios: past.is_some(),
-        overheard: !overheard.lines.is_empty(),
+        scenarios: related.past.is_some(),
+        overheard: !related.overheard.lines.is_empty(),
     };
     Ok(GatheredContext {
-        scene,
-        witnesses,
+        scene: reads.scene,
+        witnesses: reads.witnesses,
         not_searched: classified.list_unsearched(input, searched),
         intent: classified,
         query: recalled.query.text,
         hits: recalled.hits,
-        found_facts: recalled.found,
-        redacted: told.redacting_facts(&removals, &episodes),
-        gate,
+        found_facts: recalled.found_count,
+        redacted: redacted.redacting_facts(&removals, &related.episodes),
+        gate: reads.gate,
         standing,
-        world_lines: lines,
-        state: world,
+        world_lines: reads.world_lines,
+        place: prompt::place_of_turn(input, &reads.world_state),
+        state: reads.world_state,
         state_position: state.position().await?,
-        actions,
-        meeting: told.meeting,
-        summaries: told.summaries,
-        outdated: told.outdated,
-        overheard,
-        locks_before,
-        past,
+        actions: reads.actions,
+        meeting: redacted.meeting,
+        summaries: redacted.summaries,
+        outdated: redacted.outdated,
+        overheard: related.overheard,
+        locks_before: related.locks_before,
+        past: related.past,
         opened,
-        tells,
+        tells: related.tells,
         lore,
-        episodes,
-        insights,
-        place,
+        episodes: related.episodes,
+        insights: related.insights,
         counter: reply_counter(services, &input.npc),
-        calls,
+        calls: reads.calls,
         notes: recalled.notes,
         timings: Timings {
             embed: recalled.embed_ms,
             recall: recalled.recall_ms,
-            intent: intent_ms,
+            intent: reads.intent_ms,
             ..Timings::default()
         },
     })
 }
 
-/// Reads the episodes and the insights of earlier talks.
-async fn read_past_talks(services: &Services, input: &TurnInput) -> StoreResult<(ReadEpisodes, Vec<EarlierInsight>)> {
+/// What a turn reads before it knows what it is about.
+struct FirstReads<'a> {
+    world_state: Arc<WorldState>,
+    scene: Option<Scene>,
+    witnesses: Vec<SceneMember>,
+    world_lines: Vec<String>,
+    actions: TurnActions,
+    known_scenarios: KnownScenarios,
+    classified: ClassifiedIntent,
+    intent_ms: f64,
+    /// How closely the hits must match the line.
+    gate: TopicGate,
+    calls: Vec<CallTrace>,
+    recalled: LineRecall<'a>,
+    meeting: StoreResult<Option<Meeting>>,
+    past_talks: StoreResult<PastTalks>,
+}
+
+async fn read_before_search<'a>(
+    services: &'a Services,
+    input: &'a TurnInput,
+    classify: IntentSource,
+    state: &'a StateOfTurn<'a>,
+    watch: &Stopwatch<'_>,
+) -> Result<FirstReads<'a>, TurnError> {
+    let reads = Box::pin(read_side_by_side(services, input, classify, state, watch)).await;
+    let world_state = Arc::clone(state.load().await?);
+    let scene = scene_of_the_living(input, &world_state)?;
+    let witnesses = load_witnesses(services, input, &world_state).await?;
+    let mut recalled = reads.recalled?;
+    let Classification {
+        known_scenarios,
+        mut classified,
+        intent_ms,
+    } = reads.classification?;
+    let (world_lines, actions) = reads.surroundings?;
+    let mut calls: Vec<CallTrace> = recalled.call.take().into_iter().collect();
+    calls.extend(classified.call.take());
+    recalled.notes.extend(classified.note_of_failure(classify));
+    Ok(FirstReads {
+        world_state,
+        scene,
+        witnesses,
+        world_lines,
+        actions,
+        known_scenarios,
+        intent_ms,
+        gate: recall::gate_for_turn(input, &classified, recalled.query.says_nothing),
+        calls,
+        classified,
+        recalled,
+        meeting: reads.meeting,
+        past_talks: reads.past_talks,
+    })
+}
+
+/// The reads of a turn that do not wait for each other.
+struct ParallelReads<'a> {
+    recalled: Result<LineRecall<'a>, TurnError>,
+    classification: StoreResult<Classification>,
+    meeting: StoreResult<Option<Meeting>>,
+    past_talks: StoreResult<PastTalks>,
+    surroundings: Result<(Vec<String>, TurnActions), TurnError>,
+}
+
+async fn read_side_by_side<'a>(
+    services: &'a Services,
+    input: &'a TurnInput,
+    classify: IntentSource,
+    state: &'a StateOfTurn<'a>,
+    watch: &Stopwatch<'_>,
+) -> ParallelReads<'a> {
+    let viewpoint = input.viewpoint();
+    let now = services.clock.now();
+    let gossip = input.world.settings.allows_gossip();
+    let facts = &services.ledger.facts;
+    let standing = facts.load_standing(&input.scope, &viewpoint, gossip, now, MAX_STANDING_FACTS);
+    let classifying = classify_timed(services, input, classify, state, watch);
+    let surroundings = read_surroundings(services, input, state);
+    let meeting = acquaintance::last_meeting(services, input);
+    let past_talks = read_past_talks(services, input);
+    let searches_at_once = services.settings.recall.speculative || matches!(classify, IntentSource::Assumed);
+    if searches_at_once && input.given_reply().is_none() {
+        let recalling = recall_for_line(services, input, NeededSearches::ALL, standing, state, watch);
+        // The intent is asked first: the others work while it is awaited.
+        let (classification, recalled, meeting, past_talks, surroundings) =
+            tokio::join!(classifying, recalling, meeting, past_talks, surroundings);
+        return ParallelReads {
+            recalled,
+            classification,
+            meeting,
+            past_talks,
+            surroundings,
+        };
+    }
+    let (classification, meeting, past_talks, surroundings) =
+        tokio::join!(classifying, meeting, past_talks, surroundings);
+    let needed = match &classification {
+        Ok(classification) => NeededSearches::for_intent(input, &classification.classified),
+        Err(_) => NeededSearches::NONE,
+    };
+    ParallelReads {
+        recalled: recall_for_line(services, input, needed, standing, state, watch).await,
+        classification,
+        meeting,
+        past_talks,
+        surroundings,
+    }
+}
+
+/// The intent of a line, with the scenarios that the classifier has read.
+struct Classification {
+    known_scenarios: KnownScenarios,
+    classified: ClassifiedIntent,
+    intent_ms: f64,
+}
+
+async fn classify_timed(
+    services: &Services,
+    input: &TurnInput,
+    classify: IntentSource,
+    state: &StateOfTurn<'_>,
+    watch: &Stopwatch<'_>,
+) -> StoreResult<Classification> {
+    // The classifier reads the recently unlocked scenarios, which depend on the state.
+    let known_scenarios = if scenarios::can_tell_past(input) {
+        scenarios::read_known_scenarios(services, input, state.load().await?).await?
+    } else {
+        KnownScenarios::default()
+    };
+    let classifying = classify_line(services, input, classify, &known_scenarios).instrument(debug_span!("turn.intent"));
+    let (classified, intent_ms) = watch.time_wait(classifying).await;
+    Ok(Classification {
+        known_scenarios,
+        classified,
+        intent_ms,
+    })
+}
+
+/// What a turn finds once its intent and the standing memory are known.
+struct RelatedMemory {
+    overheard: OverheardLines,
+    locks_before: DisclosureLocks,
+    past: Option<NpcPast>,
+    tells: Vec<ScenarioTell>,
+    episodes: Vec<EpisodeHit>,
+    insights: Vec<Insight>,
+}
+
+struct RelatedSearch<'a> {
+    services: &'a Services,
+    input: &'a TurnInput,
+    state: &'a WorldState,
+    classified: &'a ClassifiedIntent,
+    recalled: &'a LineRecall<'a>,
+    removals: &'a PreparedRemovals<'a>,
+}
+
+impl RelatedSearch<'_> {
+    async fn run(
+        &self,
+        known_scenarios: KnownScenarios,
+        past_talks: PastTalks,
+        lore: Option<&FoundLore>,
+    ) -> StoreResult<RelatedMemory> {
+        let Self {
+            services,
+            input,
+            state,
+            classified,
+            recalled,
+            removals,
+        } = *self;
+        let embedding = recalled.embedding.as_deref();
+        let compared = embedding.filter(|_| classified.is_about_something());
+        let terms = recalled.telling_terms();
+        let progress = known_scenarios.progress();
+        let (episodes, insights) = past_talks;
+        let (overheard, locks_before, mut past, tells, episodes, insights) = tokio::try_join!(
+            overheard::read_overheard_lines(services, input, classified.intent),
+            prompt_locks::locks_before_turn(services, input),
+            scenarios::find_tellable_past(services, input, state, known_scenarios, classified, embedding, terms),
+            scenarios::find_tells(services, input, state, progress),
+            episodes::find_candidates(services, input, episodes, compared, removals),
+            insights::find_usable(services, input, insights, removals),
+        )?;
+        let has_tell = !tells.is_empty() || lore.is_some_and(FoundLore::has_tell);
+        if let Some(past) = past.as_mut().filter(|_| has_tell) {
+            past.leave_out_found_by_meaning();
+        }
+        Ok(RelatedMemory {
+            overheard,
+            locks_before,
+            past,
+            tells,
+            episodes,
+            insights,
+        })
+    }
+}
+
+/// The episodes and the insights of earlier talks.
+type PastTalks = (ReadEpisodes, Vec<EarlierInsight>);
+
+async fn read_past_talks(services: &Services, input: &TurnInput) -> StoreResult<PastTalks> {
     tokio::try_join!(
         episodes::read_episodes(services, input),
         insights::read_insights(services, input)
@@ -300,225 +452,4 @@ async fn read_surroundings(
     )?;
     let lines = prompt::world_lines_of_turn(&services.prompts, state, input)?;
     Ok((lines, TurnActions::new(services, input, state, &outcomes, &resting)?))
-}
-
-/// True if a greeting may use the fact. Excluded are:
-/// - Locked facts. The player has asked for nothing, and a locked fact in the prompt would lock the session's new
-///   knowledge from other players. Standing facts are exempt, because each prompt of the session has them anyway.
-/// - Hearsay about other people, and a player's claims about the world. Neither is a way to begin a talk.
-fn can_be_greeted_with(body: &RecallBody) -> bool {
-    let is_claim = || party::is_player(&body.speaker) && !body.statement().is_about_speaker_alone();
-    let is_hearsay = body.speaker != party::AUTHOR && (body.speaker != body.subject || is_claim());
-    body.locks.is_empty() && !is_hearsay
-}
-
-/// The searches that a turn needs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct NeededSearches {
-    /// The embedding of the line, which is also compared with the NPC's past.
-    embedding: bool,
-    facts: bool,
-}
-
-impl NeededSearches {
-    const ALL: Self = Self {
-        embedding: true,
-        facts: true,
-    };
-    const NONE: Self = Self {
-        embedding: false,
-        facts: false,
-    };
-
-    /// Returns the searches for an intent. Small talk needs no memories, and a question about the NPC's past only the
-    /// past.
-    fn for_intent(input: &TurnInput, classified: &ClassifiedIntent) -> Self {
-        match classified.intent {
-            _ if classified.in_full => Self::ALL,
-            Intent::Chat => Self::NONE,
-            Intent::Scenario if scenarios::can_tell_past(input) => Self {
-                embedding: true,
-                facts: false,
-            },
-            Intent::Scenario | Intent::Memory | Intent::World | Intent::Overheard => Self::ALL,
-        }
-    }
-}
-
-/// The result of the search.
-struct LineRecall<'a> {
-    query: SearchQuery,
-    standing: StandingMemory,
-    /// The query's embedding. `None`: the line was empty, the search was not needed, or the embedder failed.
-    embedding: Option<Vec<f32>>,
-    hits: Vec<RecallHit>,
-    /// The number of found facts.
-    found: usize,
-    lore: Option<LoreOfTurn<'a>>,
-    /// The embedder call, if the embedder was asked.
-    call: Option<CallTrace>,
-    notes: Vec<String>,
-    embed_ms: f64,
-    recall_ms: f64,
-}
-
-impl LineRecall<'_> {
-    /// Returns the informative words of the line, or else the words of the things that the line points at.
-    fn telling_terms(&self) -> &TermWeights {
-        if self.query.words.0.is_empty() {
-            &self.query.terms
-        } else {
-            &self.query.words
-        }
-    }
-
-    fn keep_facts_for_greeting(&mut self) {
-        let before = self.hits.len();
-        self.hits.retain(|hit| can_be_greeted_with(&hit.body));
-        let left_out = before - self.hits.len();
-        self.found -= left_out;
-        if left_out > 0 {
-            let note = format!("a greeting has no hearsay and no locked facts: {left_out} facts were left out");
-            self.notes.push(note);
-        }
-    }
-}
-
-async fn prepare_lore<'a>(
-    services: &'a Services,
-    input: &'a TurnInput,
-    state: &'a StateOfTurn<'_>,
-    embedding: Option<Vec<f32>>,
-) -> StoreResult<Option<LoreOfTurn<'a>>> {
-    // A world without lore needs no state here.
-    if input.world.lore_version == 0 {
-        return Ok(None);
-    }
-    let prepared = lore::prepare_lore(services, input, state.load().await?, embedding);
-    prepared.await.map(Some)
-}
-
-/// Embeds the line and searches with the embedding, as far as needed. Reads the standing memory in parallel.
-async fn recall_for_line<'a>(
-    services: &'a Services,
-    input: &'a TurnInput,
-    needed: NeededSearches,
-    standing: impl Future<Output = StoreResult<StandingMemory>>,
-    state: &'a StateOfTurn<'_>,
-    watch: &Stopwatch<'_>,
-) -> Result<LineRecall<'a>, TurnError> {
-    let line = input.heard_text();
-    let query = match input.player {
-        Some(_) => SearchQuery::for_line(&line, &input.npc.name, &input.history, &input.summaries),
-        // The lines since the NPC last spoke are the only query.
-        None => SearchQuery::to_listener(&line, &input.npc.name),
-    };
-    let mut recalled = LineRecall {
-        query,
-        standing: StandingMemory::default(),
-        embedding: None,
-        hits: Vec::new(),
-        found: 0,
-        lore: None,
-        call: None,
-        notes: Vec::new(),
-        embed_ms: 0.0,
-        recall_ms: 0.0,
-    };
-    let searching = async {
-        if needed.embedding {
-            recalled.embed_query(services, input, watch).await;
-        }
-        let embedding = recalled.embedding.clone();
-        let finding = prepare_lore(services, input, state, embedding);
-        let searching = async {
-            if needed.facts {
-                recalled.search_facts(services, input, state, watch).await?;
-            }
-            Ok::<_, TurnError>(())
-        };
-        let (searched, lore) = tokio::join!(searching, finding);
-        searched?;
-        Ok::<_, TurnError>(lore?)
-    };
-    let (searched, standing) = tokio::join!(searching, standing);
-    recalled.lore = searched?;
-    recalled.standing = standing?;
-    // The aliases come with the standing memory. If a named person has other names, a second search uses these names
-    // too.
-    if needed.facts && !line.trim().is_empty() && !recalled.standing.names.is_empty() {
-        let (viewpoint, names) = (input.viewpoint(), std::mem::take(&mut recalled.standing.names));
-        let names = recall::merge_open_names(services, &input.scope, &input.world, &viewpoint, names).await?;
-        let speaker = input.player.as_ref().map(party::player_key);
-        let spoken = SpeakerAndListener {
-            speaker: speaker.as_deref(),
-            listener: Some(input.npc.name.as_str()),
-        };
-        let without = recalled.query.terms.clone();
-        recalled.query.add_names(&names, spoken);
-        if recalled.query.terms != without {
-            recalled.search_facts(services, input, state, watch).await?;
-        }
-    }
-    Ok(recalled)
-}
-
-impl LineRecall<'_> {
-    async fn embed_query(&mut self, services: &Services, input: &TurnInput, watch: &Stopwatch<'_>) {
-        let texts = [self.query.text.clone()];
-        // An empty line has nothing to compare with. Recall then proposes important or new facts.
-        let asked = if texts[0].trim().is_empty() { &[] } else { &texts[..] };
-        let embedding = services
-            .models
-            .embed_texts(&input.scope, services.embedder.as_ref(), EmbedAs::Query, asked);
-        let ((embedded, call), embed_ms) = watch.time_wait(embedding.instrument(debug_span!("turn.embed"))).await;
-        match embedded {
-            Ok(mut vectors) => self.embedding = vectors.pop(),
-            Err(error) => {
-                self.notes
-                    .push(format!("recall by keywords alone: the embedder failed: {error}"));
-            }
-        }
-        self.call = Some(call);
-        self.embed_ms = embed_ms;
-    }
-
-    async fn search_facts(
-        &mut self,
-        services: &Services,
-        input: &TurnInput,
-        state: &StateOfTurn<'_>,
-        watch: &Stopwatch<'_>,
-    ) -> Result<(), TurnError> {
-        let viewpoint = input.viewpoint();
-        let sought = RecallRequest {
-            scope: &input.scope,
-            world: &input.world,
-            viewpoint: &viewpoint,
-            embedding: self.embedding.as_deref(),
-            terms: &self.query.terms,
-            limits: recall::leg_limits(&services.settings.recall),
-            // The present time, not the turn's start: facts of the previous turn may have landed since.
-            at: services.clock.now(),
-            line: self.query.line(),
-            clock: RecallClock::default(),
-        };
-        let searching = recall::recall_facts(services, sought, state.clock()).instrument(debug_span!("turn.recall"));
-        let (result, recall_ms) = watch.time_work(searching).await;
-        let RecallResult {
-            facts,
-            found,
-            without_index,
-        } = result?;
-        if let Some(error) = without_index {
-            let note =
-                format!("recall in the ledger, by words and among the newest facts: the index did not answer: {error}");
-            if !self.notes.contains(&note) {
-                self.notes.push(note);
-            }
-        }
-        (self.hits, self.found) = (facts, found);
-        self.recall_ms += recall_ms;
-        Ok(())
-    }
 }

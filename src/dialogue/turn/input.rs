@@ -152,7 +152,7 @@ pub struct Cut {
     /// The part that the player heard, in Unicode scalar values. `None`: all the text sent up to now.
     pub heard_chars: Option<usize>,
     /// The requesters before the commit. The requester that heard least decides where the reply ends.
-    pub by: Vec<Requester>,
+    pub requesters: Vec<Requester>,
 }
 
 /// The maximum number of cut requests recorded for one turn.
@@ -160,15 +160,17 @@ const MAX_RECORDED_CUTS: usize = 32;
 
 impl Cut {
     /// Adds another cut request, or a repeat of an earlier request.
-    pub fn add_requester(&mut self, heard_chars: Option<usize>, by: Option<Requester>) {
+    pub fn add_requester(&mut self, heard_chars: Option<usize>, requester: Option<Requester>) {
         self.heard_chars = match (self.heard_chars, heard_chars) {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
         };
         // A repeated request (same key) counts once.
-        let news = by.filter(|by| by.key.is_none() || self.by.iter().all(|known| known.key != by.key));
-        if self.by.len() < MAX_RECORDED_CUTS {
-            self.by.extend(news);
+        let news = requester.filter(|requester| {
+            requester.key.is_none() || self.requesters.iter().all(|known| known.key != requester.key)
+        });
+        if self.requesters.len() < MAX_RECORDED_CUTS {
+            self.requesters.extend(news);
         }
     }
 }
@@ -298,11 +300,11 @@ mod tests {
             cut.add_requester(heard, Some(by(key)));
             assert_eq!(cut.heard_chars, decided, "{key}");
         }
-        let keys: Vec<_> = cut.by.iter().filter_map(|by| by.key.as_deref()).collect();
+        let keys: Vec<_> = cut.requesters.iter().filter_map(|by| by.key.as_deref()).collect();
         assert_eq!(keys, ["a", "b", "c", "d"]);
         for n in 0..2 * MAX_RECORDED_CUTS {
             cut.add_requester(None, Some(by(&n.to_string())));
         }
-        assert_eq!(cut.by.len(), MAX_RECORDED_CUTS);
+        assert_eq!(cut.requesters.len(), MAX_RECORDED_CUTS);
     }
 }

@@ -9,7 +9,7 @@ use colloquy_ports::ledger::dialogues::Playback;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct JobHolds {
     /// The time after a cut.
-    cut: TimeDelta,
+    after_cut: TimeDelta,
     /// The time for the acknowledgement of the playback.
     playback: TimeDelta,
 }
@@ -17,7 +17,7 @@ pub(super) struct JobHolds {
 impl JobHolds {
     pub(super) fn new(settings: &TurnSettings) -> Self {
         Self {
-            cut: settings.cut_hold(),
+            after_cut: settings.cut_hold(),
             playback: TimeDelta::seconds(i64::from(settings.playback_timeout_s)),
         }
     }
@@ -29,7 +29,7 @@ impl JobHolds {
     ///   ended with the server or the session waits for it too.
     pub(super) fn hold_after(self, playback: Playback, was_cut: bool) -> Option<TimeDelta> {
         match (was_cut, playback) {
-            (true, _) => Some(self.cut).filter(|hold| !hold.is_zero()),
+            (true, _) => Some(self.after_cut).filter(|hold| !hold.is_zero()),
             (false, Playback::Ack) => Some(self.playback),
             (false, Playback::Immediate) => None,
         }
@@ -43,7 +43,7 @@ mod tests {
     #[test]
     fn cut_reply_waits_for_a_resume_and_a_whole_reply_for_its_playback() {
         let holds = JobHolds {
-            cut: TimeDelta::seconds(30),
+            after_cut: TimeDelta::seconds(30),
             playback: TimeDelta::seconds(60),
         };
         for (playback, was_cut, seconds) in [

@@ -41,15 +41,15 @@ impl OwnNameFilter {
             return Cow::Borrowed(piece);
         };
         text.push_str(piece);
-        let begun = text.trim_start();
-        match begun.strip_prefix(self.mark.as_str()).map(str::trim_start) {
+        let beginning = text.trim_start();
+        match beginning.strip_prefix(self.mark.as_str()).map(str::trim_start) {
             // White space after the name may still follow.
             Some("") => self.undecided = Some(text),
             Some(words) => {
                 self.removed_chars = text.chars().count() - words.chars().count();
                 return Cow::Owned(words.to_owned());
             }
-            None if self.mark.starts_with(begun) => self.undecided = Some(text),
+            None if self.mark.starts_with(beginning) => self.undecided = Some(text),
             None => return Cow::Owned(text),
         }
         Cow::Borrowed("")

@@ -29,12 +29,12 @@ const SCENARIOS_PER_PAGE: u32 = 200;
 /// Returns the locks of the dialogue's earlier prompts, with the locks of the reply that this turn continues. If an
 /// older build did not record the locks: every scenario of the speakers that needs progress.
 pub(crate) async fn locks_before_turn(services: &Services, input: &TurnInput) -> StoreResult<DisclosureLocks> {
-    let kept = match &input.continuation {
+    let stored_locks = match &input.continuation {
         Some(unfinished) => unfinished.locks.clone(),
         None if input.checkpoint.turn == 0 => Some(DisclosureLocks::default()),
         None => input.checkpoint.locks.clone(),
     };
-    if let Some(locks) = kept {
+    if let Some(locks) = stored_locks {
         return Ok(locks);
     }
     let mut locks = DisclosureLocks::default();
@@ -45,15 +45,15 @@ pub(crate) async fn locks_before_turn(services: &Services, input: &TurnInput) ->
         };
         loop {
             let scenarios = &services.ledger.scenarios;
-            let found = scenarios
+            let stored_page = scenarios
                 .list_scenarios(&input.scope, &input.world.id, npc, &page)
                 .await?;
-            let conditional = found.items.into_iter().filter(Scenario::is_conditional);
+            let conditional = stored_page.items.into_iter().filter(Scenario::is_conditional);
             locks.0.extend(conditional.map(|scenario| DisclosureLock::Scenario {
                 npc: scenario.npc,
                 scenario: scenario.id,
             }));
-            let Some(next) = found.next else { break };
+            let Some(next) = stored_page.next else { break };
             page.after = Some(next);
         }
     }
@@ -73,23 +73,23 @@ pub(crate) fn locks_after_turn(input: &TurnInput, gathered: &GatheredContext, pr
 
 /// Returns the locks that the dialogue may have disclosed:
 /// - locks of the NPC's past and of conversations between NPCs, from the moment when a prompt has the content;
-/// - locks of memories, and of lore about deaths for which no line asked, that share a word with the text `said` in this
-///   turn or an earlier turn.
+/// - locks of memories, and of lore about deaths for which no line asked, that share a word with the
+///   `spoken_texts` in this turn or an earlier turn.
 pub(crate) fn disclosed_locks(
     input: &TurnInput,
     gathered: &GatheredContext,
     prompt: &Prompt,
-    said: &[&str],
+    spoken_texts: &[&str],
 ) -> DisclosureLocks {
-    let kept = match &input.continuation {
+    let stored_locks = match &input.continuation {
         Some(unfinished) => unfinished.told_locks.clone(),
         None if input.checkpoint.turn == 0 => Some(DisclosureLocks::default()),
         None => input.checkpoint.told_locks.clone(),
     };
-    let mut locks = kept.unwrap_or_else(|| gathered.locks_before.clone());
+    let mut locks = stored_locks.unwrap_or_else(|| gathered.locks_before.clone());
     locks.extend_with(&immediately_disclosed_locks(input, gathered, prompt));
     let texts = locked_texts(input, gathered, prompt);
-    for text in texts.iter().filter(|text| text.words.may_be_told_by(said)) {
+    for text in texts.iter().filter(|text| text.words.may_be_told_by(spoken_texts)) {
         locks.extend_with(&text.locks);
     }
     locks
@@ -102,18 +102,18 @@ pub(crate) fn told_scenarios(
     prompt: &Prompt,
     reply: &str,
 ) -> Vec<ScenarioId> {
-    let shown: HashSet<ScenarioId> = prompt.shown_scenarios().collect();
+    let shown_ids: HashSet<ScenarioId> = prompt.shown_scenarios().collect();
     let past = gathered.past.iter().flat_map(|past| &past.hits);
-    let mut shown = past
+    let mut shown_scenarios = past
         .map(|hit| &hit.scenario)
-        .filter(|scenario| shown.contains(&scenario.id))
+        .filter(|scenario| shown_ids.contains(&scenario.id))
         .peekable();
-    if shown.peek().is_none() {
+    if shown_scenarios.peek().is_none() {
         return Vec::new();
     }
     let silent = silent_terms_of(input, gathered);
-    let told = shown.filter(|scenario| words_of(&[&scenario.content], &silent).is_told_by(reply));
-    told.map(|scenario| scenario.id.clone()).collect()
+    let told_scenarios = shown_scenarios.filter(|scenario| words_of(&[&scenario.content], &silent).is_told_by(reply));
+    told_scenarios.map(|scenario| scenario.id.clone()).collect()
 }
 
 /// Returns the terms that identify no text: the names of the speakers are in every text, and words of promising in many.
@@ -130,38 +130,38 @@ fn immediately_disclosed_locks(input: &TurnInput, gathered: &GatheredContext, pr
         .filter(|scenario| scenario.is_conditional())
         .map(|scenario| &scenario.id)
         .collect();
-    let shown = prompt
+    let shown_locks = prompt
         .scenarios
         .iter()
         .filter(|traced| traced.shown_content().is_some() && conditional.contains(&traced.scenario));
-    let shown = shown.map(|traced| DisclosureLock::Scenario {
+    let shown_locks = shown_locks.map(|traced| DisclosureLock::Scenario {
         npc: input.npc.id.clone(),
         scenario: traced.scenario.clone(),
     });
-    let mut locks: DisclosureLocks = shown.collect();
+    let mut locks: DisclosureLocks = shown_locks.collect();
     let lore = conditional_lore(gathered, prompt);
-    let asked = lore.filter(|traced| !is_disclosed_by_words(input, gathered, traced));
-    locks.0.extend(asked.map(|traced| lore_lock(input, traced)));
+    let asked_lore = lore.filter(|traced| !is_disclosed_by_words(input, gathered, traced));
+    locks.0.extend(asked_lore.map(|traced| lore_lock(input, traced)));
     locks.extend_with(&gathered.overheard.locks);
     locks
 }
 
 /// Returns the lore with conditions that the prompt tells.
 fn conditional_lore<'p>(gathered: &GatheredContext, prompt: &'p Prompt) -> impl Iterator<Item = &'p LoreTrace> {
-    let found = gathered.lore.as_ref();
-    let shown = prompt.lore.iter();
-    let shown = shown.filter(|traced| traced.shown_text.is_some() && traced.secrecy == Secrecy::Open);
-    shown.filter(move |traced| found.is_some_and(|found| found.is_conditional(&traced.entry)))
+    let found_lore = gathered.lore.as_ref();
+    let shown_lore = prompt.lore.iter();
+    let shown_lore = shown_lore.filter(|traced| traced.shown_text.is_some() && traced.secrecy == Secrecy::Open);
+    shown_lore.filter(move |traced| found_lore.is_some_and(|found_lore| found_lore.is_conditional(&traced.entry)))
 }
 
 /// True if an entry counts as disclosed only by a text that shares a word with the entry, because no line asked for the
 /// death of which the entry tells. An entry in another script than the NPC's can share no word.
 fn is_disclosed_by_words(input: &TurnInput, gathered: &GatheredContext, traced: &LoreTrace) -> bool {
-    let found = gathered.lore.as_ref();
+    let found_lore = gathered.lore.as_ref();
     let is_korean = input.npc.language == Language::Ko;
     let is_comparable = |text: String| has_hangul(&text) == is_korean;
-    found.is_some_and(|found| {
-        found.is_unasked_death(traced) && found.whole_text(&traced.entry).is_some_and(is_comparable)
+    found_lore.is_some_and(|found_lore| {
+        found_lore.is_unasked_death(traced) && found_lore.whole_text(&traced.entry).is_some_and(is_comparable)
     })
 }
 
@@ -172,16 +172,16 @@ fn lore_lock(input: &TurnInput, traced: &LoreTrace) -> DisclosureLock {
     }
 }
 
-/// Returns the locked texts of the prompt whose locks are not all in `told`, the locks disclosed by then, and those locked
-/// with lore: a told lock of lore counts only for texts with a word of the entry, or of such a memory.
+/// Returns the locked texts of the prompt whose locks are not all in `told_locks`, the locks disclosed by then, and
+/// those locked with lore: a told lock of lore counts only for texts with a word of the entry, or of such a memory.
 pub(crate) fn undisclosed_words(
     input: &TurnInput,
     gathered: &GatheredContext,
     prompt: &Prompt,
-    told: &DisclosureLocks,
+    told_locks: &DisclosureLocks,
 ) -> Vec<LockedWords> {
     let mut texts = locked_texts(input, gathered, prompt);
-    texts.retain(|text| !text.locks.are_subset_of(told) || text.locks.lore_keys().next().is_some());
+    texts.retain(|text| !text.locks.are_subset_of(told_locks) || text.locks.lore_keys().next().is_some());
     texts
 }
 
@@ -237,11 +237,11 @@ fn opened_titles<'a>(
     gathered: &'a GatheredContext,
     prompt: &Prompt,
 ) -> impl Iterator<Item = (&'a String, DisclosureLocks)> {
-    let shown = gathered
+    let shown_titles = gathered
         .opened
         .iter()
         .filter(|opened| prompt.opened.contains(&opened.id));
-    shown.map(|opened| {
+    shown_titles.map(|opened| {
         let lock = DisclosureLock::Scenario {
             npc: input.npc.id.clone(),
             scenario: opened.id.clone(),

@@ -113,7 +113,7 @@ pub(super) async fn speak_reply(
     input: &TurnInput,
     question: ReplyRequest<'_>,
     feed: &dyn TurnFeed,
-    cut: &mut watch::Receiver<Option<Cut>>,
+    cut_signal: &mut watch::Receiver<Option<Cut>>,
     stopwatch: &Stopwatch<'_>,
 ) -> Result<Reply, TurnError> {
     let began_ms = stopwatch.total_ms();
@@ -125,54 +125,18 @@ pub(super) async fn speak_reply(
     let (opened, mut call) = if let Some(words) = question.authored {
         authored_stream(words)
     } else {
-        let ask = reply_call(services, input, question.messages);
-        let opening = stopwatch.time_wait(services.models.request_stream(&input.scope, ask));
-        unless_cut(cut, opening).await?.0
+        let model_request = reply_call(services, input, question.messages);
+        let opening = stopwatch.time_wait(services.models.request_stream(&input.scope, model_request));
+        unless_cut(cut_signal, opening).await?.0
     };
-    let mut stream = opened?;
-    let mut first_token_ms = None;
-    let mut usage = None;
-    let mut notes = Vec::new();
-    let mut tool_calls = Vec::new();
-    let cut_at = loop {
-        let next = tokio::select! {
-            biased;
-            cut = wait_for_cut(cut) => break Some(cut),
-            (next, _) = stopwatch.time_wait(stream.next()) => next,
-        };
-        match next {
-            // A given reply was shown as it is: nothing in it is a state block or a cue.
-            Some(Ok(Chunk::Text(delta))) if is_given => voice.send_visible(&delta),
-            Some(Ok(Chunk::Text(delta))) => voice.write_delta(&delta),
-            Some(Ok(Chunk::ToolCalls(pieces))) => {
-                voice.hand_on_tool_calls(&pieces);
-                tool_calls.extend(pieces);
-            }
-            Some(Ok(Chunk::AtCap)) => {
-                notes.push("the reply ended at the output cap of the model's task (finish_reason: length)".to_owned());
-            }
-            Some(Ok(Chunk::Usage(counted))) => usage = Some(counted),
-            Some(Err(error)) => return Err(error.into()),
-            None => break None,
-        }
-        if voice.chars > voice.before && first_token_ms.is_none() {
-            first_token_ms = Some(stopwatch.total_ms() - began_ms);
-        }
-        if voice.chars > MAX_REPLY_CHARS {
-            notes.push(format!(
-                "the model did not stop; the reply was ended after {MAX_REPLY_CHARS} characters"
-            ));
-            break None;
-        }
-        if voice.raw.len() > MAX_RAW_BYTES {
-            notes.push(format!(
-                "the model did not stop; the reply was ended after {MAX_RAW_BYTES} bytes, most of them not shown"
-            ));
-            break None;
-        }
-    };
-    // The endpoint sees the connection close, and generates (and bills) no further tokens.
-    drop(stream);
+    let streamed = read_stream(&mut voice, opened?, is_given, cut_signal, stopwatch, began_ms).await?;
+    let StreamedReply {
+        cut,
+        usage,
+        first_token_ms,
+        tool_calls,
+        notes,
+    } = streamed;
     let reply_ms = stopwatch.total_ms() - began_ms;
     let usage = usage.unwrap_or_else(|| Usage {
         prompt_tokens: question.prompt_tokens,
@@ -182,7 +146,7 @@ pub(super) async fn speak_reply(
     call.millis = reply_ms;
     call.first_token_millis = call.first_token_millis.or(first_token_ms);
     call.usage = usage;
-    let ended = match cut_at {
+    let finished = match cut {
         Some(cut) => voice.finish_cut(&cut)?,
         None if !tool_calls.is_empty() => return Err(voice.finish_before_tools(tool_calls, usage, !notes.is_empty())),
         None => voice.finish_completed()?,
@@ -196,15 +160,15 @@ pub(super) async fn speak_reply(
             ReplyEnd::Finished
         });
     }
-    let mut cues = ended.cues;
+    let mut cues = finished.cues;
     let tags = cues.len();
     cues.retain(|cue| cue != END_MARK);
     Ok(Reply {
-        status: ended.status,
-        text: ended.text,
-        state_block: ended.state_block,
-        uncut: ended.uncut,
-        began_block: ended.began_block,
+        status: finished.status,
+        text: finished.text,
+        state_block: finished.state_block,
+        uncut: finished.uncut,
+        began_block: finished.began_block,
         usage,
         call,
         first_token_ms: first_token_ms.unwrap_or(reply_ms),
@@ -214,6 +178,76 @@ pub(super) async fn speak_reply(
         at_limit,
         notes,
     })
+}
+
+/// A stream that has ended, at its end, at a limit or at a cut.
+struct StreamedReply {
+    cut: Option<Cut>,
+    usage: Option<Usage>,
+    first_token_ms: Option<f64>,
+    tool_calls: Vec<serde_json::Value>,
+    /// Each note names a limit.
+    notes: Vec<String>,
+}
+
+/// Hands the stream on to the listeners. `is_given`: the reply was shown before. The endpoint sees the connection close
+/// at a cut, and generates (and bills) no further tokens.
+async fn read_stream(
+    voice: &mut ReplyWriter<'_>,
+    mut stream: BoxStream<'static, Result<Chunk, LlmError>>,
+    is_given: bool,
+    cut_signal: &mut watch::Receiver<Option<Cut>>,
+    stopwatch: &Stopwatch<'_>,
+    began_ms: f64,
+) -> Result<StreamedReply, TurnError> {
+    let mut streamed = StreamedReply {
+        cut: None,
+        usage: None,
+        first_token_ms: None,
+        tool_calls: Vec::new(),
+        notes: Vec::new(),
+    };
+    loop {
+        let next = tokio::select! {
+            biased;
+            cut = wait_for_cut(cut_signal) => {
+                streamed.cut = Some(cut);
+                return Ok(streamed);
+            }
+            (next, _) = stopwatch.time_wait(stream.next()) => next,
+        };
+        match next {
+            // A given reply was shown as it is: nothing in it is a state block or a cue.
+            Some(Ok(Chunk::Text(delta))) if is_given => voice.send_visible(&delta),
+            Some(Ok(Chunk::Text(delta))) => voice.write_delta(&delta),
+            Some(Ok(Chunk::ToolCalls(pieces))) => {
+                voice.hand_on_tool_calls(&pieces);
+                streamed.tool_calls.extend(pieces);
+            }
+            Some(Ok(Chunk::AtCap)) => {
+                let note = "the reply ended at the output cap of the model's task (finish_reason: length)";
+                streamed.notes.push(note.to_owned());
+            }
+            Some(Ok(Chunk::Usage(usage))) => streamed.usage = Some(usage),
+            Some(Err(error)) => return Err(error.into()),
+            None => return Ok(streamed),
+        }
+        if voice.chars > voice.earlier_chars && streamed.first_token_ms.is_none() {
+            streamed.first_token_ms = Some(stopwatch.total_ms() - began_ms);
+        }
+        if voice.chars > MAX_REPLY_CHARS {
+            streamed.notes.push(format!(
+                "the model did not stop; the reply was ended after {MAX_REPLY_CHARS} characters"
+            ));
+            return Ok(streamed);
+        }
+        if voice.raw.len() > MAX_RAW_BYTES {
+            streamed.notes.push(format!(
+                "the model did not stop; the reply was ended after {MAX_RAW_BYTES} bytes, most of them not shown"
+            ));
+            return Ok(streamed);
+        }
+    }
 }
 
 /// Returns the call of the reply model.
@@ -261,31 +295,31 @@ fn authored_stream(
         usage: Usage::default(),
         error: None,
     };
-    let said = [Chunk::Text(words.text.to_owned()), Chunk::Usage(Usage::default())].map(Ok);
-    (Ok(stream::iter(said).boxed()), call)
+    let chunks = [Chunk::Text(words.text.to_owned()), Chunk::Usage(Usage::default())].map(Ok);
+    (Ok(stream::iter(chunks).boxed()), call)
 }
 
 /// Runs `work` unless the player cuts in first.
 pub(super) async fn unless_cut<T>(
-    cut: &mut watch::Receiver<Option<Cut>>,
+    cut_signal: &mut watch::Receiver<Option<Cut>>,
     work: impl Future<Output = T>,
 ) -> Result<T, TurnError> {
     tokio::select! {
         biased;
-        _ = wait_for_cut(cut) => Err(TurnError::CutBeforeReply),
-        done = work => Ok(done),
+        _ = wait_for_cut(cut_signal) => Err(TurnError::CutBeforeReply),
+        output = work => Ok(output),
     }
 }
 
 /// Waits until the player cuts in. Never returns if all senders are gone.
-async fn wait_for_cut(cut: &mut watch::Receiver<Option<Cut>>) -> Cut {
+async fn wait_for_cut(cut_signal: &mut watch::Receiver<Option<Cut>>) -> Cut {
     loop {
         // Copied out at once, because the guard must not live across the wait.
-        let asked = cut.borrow_and_update().clone();
-        if let Some(asked) = asked {
-            return asked;
+        let cut = cut_signal.borrow_and_update().clone();
+        if let Some(cut) = cut {
+            return cut;
         }
-        if cut.changed().await.is_err() {
+        if cut_signal.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
     }
@@ -300,7 +334,7 @@ struct ReplyWriter<'a> {
     text: String,
     chars: usize,
     /// The part that was sent before the earlier cut, in Unicode scalar values. The model has said the rest.
-    before: usize,
+    earlier_chars: usize,
     /// `Some` until the first new text after the continued part.
     joining: Option<ReplyBeginning<'a>>,
     own_name: OwnNameFilter,
@@ -324,22 +358,22 @@ impl<'a> ReplyWriter<'a> {
         if input.player.is_none() {
             tags.push(END_MARK.to_owned());
         }
-        let goes_on = input.continuation.as_ref().map(|unfinished| unfinished.beginning());
-        let goes_on = goes_on.or_else(|| input.chat.as_ref()?.tools.beginning());
+        let beginning = input.continuation.as_ref().map(|unfinished| unfinished.beginning());
+        let beginning = beginning.or_else(|| input.chat.as_ref()?.tools.beginning());
         let mut voice = Self {
             input,
             feed,
             cutter: StreamCutter::new(&tags),
             text: String::new(),
             chars: 0,
-            before: 0,
+            earlier_chars: 0,
             joining: None,
             own_name: OwnNameFilter::new(&input.npc.name),
             raw: String::new(),
         };
-        if let Some(beginning) = goes_on {
+        if let Some(beginning) = beginning {
             voice.send_visible(beginning.text);
-            voice.before = voice.chars;
+            voice.earlier_chars = voice.chars;
             voice.joining = Some(beginning);
         }
         voice
@@ -386,11 +420,11 @@ impl<'a> ReplyWriter<'a> {
     }
     /// Sends the visible rest of the model's stream, and returns what the stream had besides.
     fn finish_stream(&mut self) -> CutReply {
-        let ended = std::mem::replace(&mut self.cutter, StreamCutter::new(&[])).finish_reply();
-        self.write_visible(&ended.visible_tail);
+        let stream_end = std::mem::replace(&mut self.cutter, StreamCutter::new(&[])).finish_reply();
+        self.write_visible(&stream_end.visible_tail);
         let rest = self.own_name.finish();
         self.write_after_name(&rest);
-        ended
+        stream_end
     }
     /// Ends a reply that called tools, which is no turn.
     fn finish_before_tools(mut self, pieces: Vec<serde_json::Value>, usage: Usage, at_limit: bool) -> TurnError {
@@ -404,20 +438,20 @@ impl<'a> ReplyWriter<'a> {
         TurnError::CalledTools(called.into())
     }
     fn finish_completed(mut self) -> Result<FinishedReply, TurnError> {
-        let ended = self.finish_stream();
+        let stream_end = self.finish_stream();
         if self.text.trim().is_empty() {
             return Err(LlmError::Broken("the reply was empty".to_owned()).into());
         }
         let mut cues = self.earlier_cues();
-        cues.extend(ended.cues);
+        cues.extend(stream_end.cues);
         Ok(FinishedReply {
             status: TurnStatus::Completed,
             text: self.text,
             cues,
-            began_block: ended.state_block.is_some(),
-            state_block: ended.state_block.map(|text| StateBlock {
+            began_block: stream_end.state_block.is_some(),
+            state_block: stream_end.state_block.map(|text| StateBlock {
                 text,
-                closed: ended.closed,
+                closed: stream_end.closed,
             }),
             uncut: None,
         })
@@ -425,48 +459,51 @@ impl<'a> ReplyWriter<'a> {
     /// Returns the cues of the heard part before the earlier cut.
     fn earlier_cues(&self) -> Vec<String> {
         let goes_on = self.input.continuation.as_ref();
-        goes_on.map(|unfinished| unfinished.of.cues.clone()).unwrap_or_default()
+        goes_on
+            .map(|unfinished| unfinished.turn.cues.clone())
+            .unwrap_or_default()
     }
     fn finish_cut(self, cut: &Cut) -> Result<FinishedReply, TurnError> {
-        let heard = cut
+        let heard_text = cut
             .heard_chars
-            .map_or(self.text.as_str(), |heard| grapheme_prefix(&self.text, heard));
-        if heard.trim().is_empty() {
+            .map_or(self.text.as_str(), |heard_text| grapheme_prefix(&self.text, heard_text));
+        if heard_text.trim().is_empty() {
             return Err(TurnError::CutBeforeReply);
         }
         // A cue belongs to the text after it.
-        let whole = heard.len() == self.text.len();
-        let heard_chars = heard.chars().count();
-        let heard = heard.to_owned();
+        let is_whole = heard_text.len() == self.text.len();
+        let heard_chars = heard_text.chars().count();
+        let heard_text = heard_text.to_owned();
         let mut cues = self.earlier_cues();
-        let ended = self.cutter.finish_reply();
-        let new = ended.cues.into_iter().zip(ended.cues_at);
+        let stream_end = self.cutter.finish_reply();
+        let new_cues = stream_end.cues.into_iter().zip(stream_end.cues_at);
         let removed = self.own_name.removed_chars();
-        let heard_of_them = new.filter(|(_, at)| whole || self.before + at.saturating_sub(removed) < heard_chars);
+        let heard_of_them = new_cues
+            .filter(|(_, position)| is_whole || self.earlier_chars + position.saturating_sub(removed) < heard_chars);
         cues.extend(heard_of_them.map(|(cue, _)| cue));
         Ok(FinishedReply {
             status: TurnStatus::Interrupted,
-            text: heard,
+            text: heard_text,
             cues,
             state_block: None,
             uncut: Some(self.text),
-            began_block: ended.state_block.is_some(),
+            began_block: stream_end.state_block.is_some(),
         })
     }
 }
 
 /// Returns the longest prefix of `text` in whole graphemes with at most `chars` Unicode scalar values.
 pub(crate) fn grapheme_prefix(text: &str, chars: usize) -> &str {
-    let mut left = chars;
+    let mut remaining = chars;
     let end = text
         .grapheme_indices(true)
         .find(|(_, grapheme)| {
             let length = grapheme.chars().count();
-            let fits = length <= left;
-            left = left.saturating_sub(length);
+            let fits = length <= remaining;
+            remaining = remaining.saturating_sub(length);
             !fits
         })
-        .map_or(text.len(), |(at, _)| at);
+        .map_or(text.len(), |(index, _)| index);
     &text[..end]
 }
 

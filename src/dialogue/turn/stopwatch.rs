@@ -25,19 +25,19 @@ impl<'a> Stopwatch<'a> {
     /// Runs `work` and returns its duration in milliseconds.
     pub(super) async fn time_work<T>(&self, work: impl Future<Output = T>) -> (T, f64) {
         let from = self.clock.monotonic_now();
-        let done = work.await;
+        let output = work.await;
         (
-            done,
+            output,
             to_millis(self.clock.monotonic_now().saturating_duration_since(from)),
         )
     }
     /// Runs `call`, a wait for a model or an embedder, and returns its duration in milliseconds.
     pub(super) async fn time_wait<T>(&self, call: impl Future<Output = T>) -> (T, f64) {
         let from = self.clock.monotonic_now();
-        let done = call.await;
+        let output = call.await;
         let to = self.clock.monotonic_now();
         self.waits.lock().push((from, to));
-        (done, to_millis(to.saturating_duration_since(from)))
+        (output, to_millis(to.saturating_duration_since(from)))
     }
     /// Milliseconds since the line was accepted.
     pub(super) fn total_ms(&self) -> f64 {

@@ -5,6 +5,7 @@ use super::{
     gathered_context::GatheredContext,
     input::TurnInput,
     prompt_locks,
+    speak::Reply,
     uncommitted_turn::UncommittedTurn,
 };
 use crate::{
@@ -23,57 +24,31 @@ pub(super) fn trace_of_turn(
     services: &Services,
     input: &TurnInput,
     turn: &Turn,
-    spoken: UncommittedTurn,
+    uncommitted: UncommittedTurn,
     state_notes: Vec<String>,
     checkpoint: &Checkpoint,
 ) -> TurnTrace {
     let told_locks = checkpoint.told_locks.clone();
-    let told = told_locks.clone().unwrap_or_default();
-    let locked = prompt_locks::undisclosed_words(input, &spoken.gathered, &spoken.prompt, &told);
-    let sources = sources_of_turn(services, input, &spoken.gathered, &spoken.prompt);
-    let unlisted = spoken.gathered.found_facts.saturating_sub(spoken.prompt.listed_hits);
-    let actions = spoken.gathered.actions.trace(&spoken.prompt);
+    let disclosed = told_locks.clone().unwrap_or_default();
+    let locked = prompt_locks::undisclosed_words(input, &uncommitted.gathered, &uncommitted.prompt, &disclosed);
+    let sources = sources_of_turn(services, input, &uncommitted.gathered, &uncommitted.prompt);
+    let unlisted = uncommitted
+        .gathered
+        .found_facts
+        .saturating_sub(uncommitted.prompt.listed_hits);
+    let actions = uncommitted.gathered.actions.trace(&uncommitted.prompt);
     let UncommittedTurn {
         gathered,
         prompt,
         reply,
         timings,
         ..
-    } = spoken;
-    // No model has seen the prompt of an authored text.
-    let unchanged_tokens = gathered.authored_words(input).is_none().then(|| {
-        let sent = &services.memory_cache.sent_prompts;
-        sent.record_prompt(input.dialogue.id, &input.npc.id, &reply.call.model, &prompt)
-    });
-    let unchanged_tokens = unchanged_tokens.flatten();
-    if let Some(tokens) = unchanged_tokens {
-        let models = &services.models;
-        models.record_unchanged(&input.scope, &reply.call.model, tokens);
-    }
+    } = uncommitted;
+    let unchanged_tokens = record_sent_prompt(services, input, &gathered, &prompt, &reply);
     let mut calls = gathered.calls;
     calls.push(reply.call);
-    let mut notes = gathered.notes;
-    if input.continuation.is_some() {
-        notes.push("a reply that was cut was taken up again".to_owned());
-    }
-    let tool_messages = input.chat.as_ref().map_or(0, |chat| chat.tools.messages.len());
-    if tool_messages > 0 {
-        notes.push(format!(
-            "{tool_messages} messages about tools of the client followed the prompt; they are not stored"
-        ));
-    }
-    notes.extend(prompt.notes);
-    notes.extend(reply.notes);
-    notes.extend(state_notes);
-    if turn.status == TurnStatus::Interrupted {
-        notes.push("the player cut the reply".to_owned());
-    }
-    if services.models.is_offline() {
-        notes.push("scripted: no language model was asked".to_owned());
-    }
-    if services.embedder.info().offline {
-        notes.push("offline embedder: relevance is lexical".to_owned());
-    }
+    let later_notes = prompt.notes.into_iter().chain(reply.notes).chain(state_notes);
+    let notes = collect_notes(services, input, turn, gathered.notes, later_notes);
     TurnTrace {
         traced_at: turn.committed_at,
         key: input.dialogue_key().to_string(),
@@ -108,6 +83,53 @@ pub(super) fn trace_of_turn(
         notes,
         state_block: reply.began_block,
     }
+}
+
+/// Records which part of the prompt the model has seen before. No model has seen the prompt of an authored text.
+fn record_sent_prompt(
+    services: &Services,
+    input: &TurnInput,
+    gathered: &GatheredContext,
+    prompt: &Prompt,
+    reply: &Reply,
+) -> Option<u32> {
+    if gathered.authored_words(input).is_some() {
+        return None;
+    }
+    let model = &reply.call.model;
+    let sent = &services.memory_cache.sent_prompts;
+    let unchanged_tokens = sent.record_prompt(input.dialogue.id, &input.npc.id, model, prompt)?;
+    services.models.record_unchanged(&input.scope, model, unchanged_tokens);
+    Some(unchanged_tokens)
+}
+
+fn collect_notes(
+    services: &Services,
+    input: &TurnInput,
+    turn: &Turn,
+    mut notes: Vec<String>,
+    later_notes: impl Iterator<Item = String>,
+) -> Vec<String> {
+    if input.continuation.is_some() {
+        notes.push("a reply that was cut was taken up again".to_owned());
+    }
+    let tool_messages = input.chat.as_ref().map_or(0, |chat| chat.tools.messages.len());
+    if tool_messages > 0 {
+        notes.push(format!(
+            "{tool_messages} messages about tools of the client followed the prompt; they are not stored"
+        ));
+    }
+    notes.extend(later_notes);
+    if turn.status == TurnStatus::Interrupted {
+        notes.push("the player cut the reply".to_owned());
+    }
+    if services.models.is_offline() {
+        notes.push("scripted: no language model was asked".to_owned());
+    }
+    if services.embedder.info().offline {
+        notes.push("offline embedder: relevance is lexical".to_owned());
+    }
+    notes
 }
 
 /// Returns what the prompt of a turn was assembled from.

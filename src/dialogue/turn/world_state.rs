@@ -23,9 +23,10 @@ impl<'a> StateOfTurn<'a> {
     }
 
     async fn read(&self) -> StoreResult<&(Arc<WorldState>, StatePosition)> {
-        let (cache, input) = (&self.services.memory_cache, self.input);
-        let read = || cache.positioned_state(self.services, &input.scope, &input.world.id);
-        self.state.get_or_try_init(read).await
+        let cache = &self.services.memory_cache;
+        let input = self.input;
+        let read_state = || cache.positioned_state(self.services, &input.scope, &input.world.id);
+        self.state.get_or_try_init(read_state).await
     }
     pub(super) async fn load(&self) -> StoreResult<&Arc<WorldState>> {
         Ok(&self.read().await?.0)

@@ -35,7 +35,7 @@ pub(super) async fn cut_and_resume(
     let stage = talk.stage;
     let cut = Cut {
         heard_chars: heard,
-        by: vec![Requester {
+        requesters: vec![Requester {
             who: player_principal(stage),
             key: Some("cut".to_owned()),
             action: "session.interrupt",
@@ -92,7 +92,7 @@ fn cut_reply_is_continued_from_all_streamed_text() {
             QueuedAnswer::Silent(owned_texts(&["<smile>Once ", "upon a ", "time there was a mi"])),
         );
         let unfinished = cut_and_resume(&mut talk, "Tell me a story", 3, Some(6)).await;
-        assert_eq!(unfinished.of.reply_text, "Once u");
+        assert_eq!(unfinished.turn.reply_text, "Once u");
         assert_eq!(unfinished.text, "Once upon a time there was a mi");
         assert_eq!(talk.transcript().await, []);
 

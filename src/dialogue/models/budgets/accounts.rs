@@ -17,13 +17,13 @@ pub(super) const STORED_COUNT_MAX_AGE: Duration = Duration::from_mins(1);
 /// The accounts of a day.
 pub(super) struct BudgetAccounts {
     pub day: NaiveDate,
-    pub of: HashMap<TenantId, BudgetAccount>,
+    pub by_tenant: HashMap<TenantId, BudgetAccount>,
 }
 
 /// What a tenant has used.
 #[derive(Default)]
 pub(super) struct BudgetAccount {
-    pub own: Option<TenantBudget>,
+    pub own_budget: Option<TenantBudget>,
     pub tokens: f64,
     pub cost: f64,
     pub stored: Option<StoredCount>,
@@ -39,14 +39,14 @@ pub(super) struct PlayerAccount {
     /// Stored turns, and turns that are to be stored.
     pub turns: u64,
     /// The turns of the day that this node has begun, except those that were not stored.
-    pub begun: u64,
+    pub begun_turns: u64,
     /// When this node read the usage of all nodes; `None`: not yet.
     pub read_at: Option<Instant>,
 }
 
 impl PlayerAccount {
-    pub fn used_amount(&self, of: Budgeted) -> f64 {
-        match of {
+    pub fn used_amount(&self, budget: Budgeted) -> f64 {
+        match budget {
             Budgeted::TokensPerDay => self.tokens,
             Budgeted::CostPerDay => self.cost,
             Budgeted::Turns => as_f64(self.turns),
@@ -60,31 +60,31 @@ impl PlayerAccount {
 #[derive(Clone, Copy)]
 pub(super) struct StoredCount {
     pub stored: StoredAmounts,
-    pub at: Instant,
+    pub counted_at: Instant,
     /// True if rows were added or refused since the count.
     pub touched: bool,
 }
 
 impl StoredCount {
     pub fn is_old(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.at) >= STORED_COUNT_MAX_AGE
+        now.saturating_duration_since(self.counted_at) >= STORED_COUNT_MAX_AGE
     }
 }
 
 impl BudgetAccount {
     /// Returns the stored count of this budget; `None` if not counted.
-    pub fn stored_count_mut(&mut self, of: Budgeted) -> Option<&mut u64> {
+    pub fn stored_count_mut(&mut self, budget: Budgeted) -> Option<&mut u64> {
         let counted = self.stored.as_mut()?;
         counted.touched = true;
-        match of {
+        match budget {
             Budgeted::Dialogues => Some(&mut counted.stored.dialogues),
             Budgeted::Turns => Some(&mut counted.stored.turns),
             _ => None,
         }
     }
-    pub fn used_amount(&self, of: Budgeted) -> f64 {
+    pub fn used_amount(&self, budget: Budgeted) -> f64 {
         let stored = self.stored.map(|counted| counted.stored).unwrap_or_default();
-        match of {
+        match budget {
             Budgeted::TokensPerDay => self.tokens,
             Budgeted::CostPerDay => self.cost,
             Budgeted::Dialogues => as_f64(stored.dialogues),
@@ -100,11 +100,11 @@ impl BudgetAccounts {
     pub fn accounts_on_day(&mut self, day: NaiveDate) -> &mut HashMap<TenantId, BudgetAccount> {
         if day > self.day {
             self.day = day;
-            for account in self.of.values_mut() {
+            for account in self.by_tenant.values_mut() {
                 (account.tokens, account.cost) = (0.0, 0.0);
                 account.players.clear();
             }
         }
-        &mut self.of
+        &mut self.by_tenant
     }
 }

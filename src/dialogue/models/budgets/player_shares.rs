@@ -36,11 +36,11 @@ enum PlayerReading {
 }
 
 impl BudgetSettings {
-    /// Returns the limit for each player of a tenant with the budget `own`; `None` if unlimited.
-    pub(super) fn player_limit_for(&self, own: Option<&TenantBudget>, of: Budgeted) -> Option<f64> {
-        let limit = self.limit_for(own, of).filter(|_| self.player_share < 1.0)?;
+    /// Returns the limit for each player of a tenant with the budget `own_budget`; `None` if unlimited.
+    pub(super) fn player_limit_for(&self, own_budget: Option<&TenantBudget>, budget: Budgeted) -> Option<f64> {
+        let limit = self.limit_for(own_budget, budget).filter(|_| self.player_share < 1.0)?;
         let share = limit * self.player_share;
-        match of {
+        match budget {
             Budgeted::TokensPerDay | Budgeted::CostPerDay => Some(share),
             Budgeted::Dialogues | Budgeted::Turns => Some(share.floor().max(MIN_PLAYER_ROWS)),
             // A player writes no worlds.
@@ -52,8 +52,8 @@ impl BudgetSettings {
 impl Budgets {
     /// True if the calls of single players are counted: a daily budget limits the share of a player.
     pub(in crate::models) fn counts_players(&self, tenant: &TenantId) -> bool {
-        let limit = |of| self.player_limit(tenant, of);
-        DAILY_BUDGETS.into_iter().any(|of| limit(of).is_some())
+        let limit = |budget| self.player_limit(tenant, budget);
+        DAILY_BUDGETS.into_iter().any(|budget| limit(budget).is_some())
     }
 
     /// Checks that a player may make NPCs go on or stop: it has a part of its share left, as the ledger knows it.
@@ -78,7 +78,7 @@ impl Budgets {
         &self,
         tenant: &TenantId,
         player: &PlayerId,
-        all: &[Budgeted],
+        budgets: &[Budgeted],
     ) -> Result<(), OverBudget> {
         let today = self.clock.now().date_naive();
         let exhausted = {
@@ -86,13 +86,13 @@ impl Budgets {
             let account = accounts.accounts_on_day(today).get(tenant);
             account.and_then(|account| {
                 let share = account.players.get(player)?;
-                all.iter().copied().find(|of| {
-                    let limit = self.settings.player_limit_for(account.own.as_ref(), *of);
-                    limit.is_some_and(|limit| share.used_amount(*of) >= limit)
+                budgets.iter().copied().find(|budget| {
+                    let limit = self.settings.player_limit_for(account.own_budget.as_ref(), *budget);
+                    limit.is_some_and(|limit| share.used_amount(*budget) >= limit)
                 })
             })
         };
-        exhausted.map_or(Ok(()), |of| Err(self.over_share_error(of)))
+        exhausted.map_or(Ok(()), |budget| Err(self.over_share_error(budget)))
     }
 
     /// Counts one more stored turn of a player. Returns the player if its turns are limited.
@@ -108,24 +108,24 @@ impl Budgets {
             return Ok(None);
         };
         let mut accounts = self.accounts.lock();
-        let account = accounts.of.entry(tenant.clone()).or_default();
+        let account = accounts.by_tenant.entry(tenant.clone()).or_default();
         let share = account.players.entry(player.clone()).or_default();
         if as_f64(share.turns) >= limit {
             drop(accounts);
             return Err(self.over_share_error(Budgeted::Turns));
         }
         share.turns += 1;
-        share.begun += 1;
+        share.begun_turns += 1;
         Ok(Some(player.clone()))
     }
 
     /// Takes back the count of a turn that was not stored.
     pub(super) fn release_player_turn(&self, tenant: &TenantId, player: &PlayerId) {
         let mut accounts = self.accounts.lock();
-        let account = accounts.of.get_mut(tenant);
+        let account = accounts.by_tenant.get_mut(tenant);
         if let Some(share) = account.and_then(|account| account.players.get_mut(player)) {
             share.turns = share.turns.saturating_sub(1);
-            share.begun = share.begun.saturating_sub(1);
+            share.begun_turns = share.begun_turns.saturating_sub(1);
         }
     }
 
@@ -140,8 +140,10 @@ impl Budgets {
             PlayerReading::Recent => {}
             PlayerReading::Unknown => self.read_player(ledger, scope, player).await,
             PlayerReading::Old => {
-                let (budgets, ledger) = (Arc::clone(self), ledger.clone());
-                let (scope, player) = (scope.clone(), player.clone());
+                let budgets = Arc::clone(self);
+                let ledger = ledger.clone();
+                let scope = scope.clone();
+                let player = player.clone();
                 let reading = async move { budgets.read_player(&ledger, &scope, &player).await };
                 tokio::spawn(with_deferred_priority(reading));
             }
@@ -150,7 +152,8 @@ impl Budgets {
 
     /// Returns how old the last reading is. An old one is marked as recent, so that a single turn repeats it.
     fn begin_player_reading(&self, tenant: &TenantId, player: &PlayerId) -> PlayerReading {
-        let (now, today) = (self.clock.monotonic_now(), self.clock.now().date_naive());
+        let now = self.clock.monotonic_now();
+        let today = self.clock.now().date_naive();
         let mut accounts = self.accounts.lock();
         let account = accounts.accounts_on_day(today).get_mut(tenant);
         let share = account.and_then(|account| account.players.get_mut(player));
@@ -175,7 +178,8 @@ impl Budgets {
     /// recent calls of this node may be missing in the ledger. For the same reason, turns that begin meanwhile are added
     /// to the count.
     async fn try_read_player(&self, ledger: &Ledger, scope: &TenantScope, player: &PlayerId) -> StoreResult<()> {
-        let (tenant, today) = (scope.tenant(), self.clock.now().date_naive());
+        let tenant = scope.tenant();
+        let today = self.clock.now().date_naive();
         let begun_before = self.begun_turns(tenant, player);
         let rows = ledger.usage.list_player_usage(scope, player, today).await?;
         let (tokens, cost) = rows
@@ -195,8 +199,8 @@ impl Budgets {
             let share = account.players.entry(player.clone()).or_default();
             share.tokens = share.tokens.max(tokens);
             share.cost = share.cost.max(cost);
-            let begun = share.begun.saturating_sub(begun_before);
-            share.turns = counted.map_or(share.turns, |counted| counted + begun);
+            let begun_since = share.begun_turns.saturating_sub(begun_before);
+            share.turns = counted.map_or(share.turns, |counted| counted + begun_since);
             share.read_at = read_at;
         });
         Ok(())
@@ -205,9 +209,9 @@ impl Budgets {
     /// Returns how many turns of a player this node has begun.
     fn begun_turns(&self, tenant: &TenantId, player: &PlayerId) -> u64 {
         let accounts = self.accounts.lock();
-        let account = accounts.of.get(tenant);
+        let account = accounts.by_tenant.get(tenant);
         let share = account.and_then(|account| account.players.get(player));
-        share.map_or(0, |share| share.begun)
+        share.map_or(0, |share| share.begun_turns)
     }
 
     /// Checks that a player may store one more session.
@@ -223,9 +227,9 @@ impl Budgets {
         let Some(limit) = self.player_limit(scope.tenant(), Budgeted::Dialogues) else {
             return Ok(());
         };
-        let most = whole_limit(limit);
-        match ledger.usage.count_sessions_of(scope, player, most).await {
-            Ok(sessions) if sessions >= most => Err(self.over_share_error(Budgeted::Dialogues)),
+        let max_sessions = whole_limit(limit);
+        match ledger.usage.count_sessions_of(scope, player, max_sessions).await {
+            Ok(sessions) if sessions >= max_sessions => Err(self.over_share_error(Budgeted::Dialogues)),
             Ok(_) => Ok(()),
             Err(error) => {
                 tracing::warn!(%error, "the sessions of a player could not be counted");
@@ -234,18 +238,21 @@ impl Budgets {
         }
     }
 
-    fn player_limit(&self, tenant: &TenantId, of: Budgeted) -> Option<f64> {
+    fn player_limit(&self, tenant: &TenantId, budget: Budgeted) -> Option<f64> {
         let accounts = self.accounts.lock();
-        let own = accounts.of.get(tenant).and_then(|account| account.own.as_ref());
-        self.settings.player_limit_for(own, of)
+        let own_budget = accounts
+            .by_tenant
+            .get(tenant)
+            .and_then(|account| account.own_budget.as_ref());
+        self.settings.player_limit_for(own_budget, budget)
     }
 
-    fn over_share_error(&self, of: Budgeted) -> OverBudget {
-        self.meters.record_over_budget(of);
+    fn over_share_error(&self, budget: Budgeted) -> OverBudget {
+        self.meters.record_over_budget(budget);
         OverBudget {
             owner: "player",
-            budget: of,
-            retry_after: self.retry_after(of),
+            budget,
+            retry_after: self.retry_after(budget),
         }
     }
 }

@@ -44,16 +44,16 @@ impl Default for BudgetSettings {
 }
 
 impl BudgetSettings {
-    /// Returns the limit for a tenant with the budget `own`; `None` if unlimited.
-    pub(super) fn limit_for(&self, own: Option<&TenantBudget>, of: Budgeted) -> Option<f64> {
-        let own = own.copied().unwrap_or_default();
-        let limit = match of {
-            Budgeted::TokensPerDay => as_f64(own.tokens_per_day.unwrap_or(self.tokens_per_day)),
-            Budgeted::CostPerDay => own.cost_per_day.unwrap_or(self.cost_per_day),
-            Budgeted::Dialogues => as_f64(own.dialogues.unwrap_or(self.dialogues)),
-            Budgeted::Turns => as_f64(own.turns.unwrap_or(self.turns)),
-            Budgeted::Worlds => as_f64(own.worlds.unwrap_or(self.worlds)),
-            Budgeted::AuthoredBytes => as_f64(own.authored_bytes.unwrap_or(self.authored_bytes)),
+    /// Returns the limit for a tenant with the budget `own_budget`; `None` if unlimited.
+    pub(super) fn limit_for(&self, own_budget: Option<&TenantBudget>, budget: Budgeted) -> Option<f64> {
+        let own_budget = own_budget.copied().unwrap_or_default();
+        let limit = match budget {
+            Budgeted::TokensPerDay => as_f64(own_budget.tokens_per_day.unwrap_or(self.tokens_per_day)),
+            Budgeted::CostPerDay => own_budget.cost_per_day.unwrap_or(self.cost_per_day),
+            Budgeted::Dialogues => as_f64(own_budget.dialogues.unwrap_or(self.dialogues)),
+            Budgeted::Turns => as_f64(own_budget.turns.unwrap_or(self.turns)),
+            Budgeted::Worlds => as_f64(own_budget.worlds.unwrap_or(self.worlds)),
+            Budgeted::AuthoredBytes => as_f64(own_budget.authored_bytes.unwrap_or(self.authored_bytes)),
         };
         (limit > 0.0).then_some(limit)
     }

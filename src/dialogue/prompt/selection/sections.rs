@@ -1,5 +1,7 @@
 //! The sections of a prompt in its trace: their sizes, what they leave out, and hashes of their content.
 
+use std::sync::Arc;
+
 use super::{
     super::{
         actions::MAX_ACTION_CHARS, content_hash::ContentHash, corrections::MAX_CORRECTION_TOKENS,
@@ -12,11 +14,11 @@ use colloquy_memory::trace::SectionTrace;
 use colloquy_ports::llm::{ChatMessage, ChatRole};
 
 /// The parts of a prompt that no selection drops.
-pub(in super::super) struct FixedParts<'a> {
-    pub system: &'a str,
-    pub line: &'a str,
+pub(in super::super) struct FixedParts {
+    pub system: Arc<str>,
+    pub line: Arc<str>,
     /// The messages that continue a cut reply.
-    pub goes_on: &'a [ChatMessage],
+    pub continuation: Vec<ChatMessage>,
     pub system_tokens: u32,
     pub line_tokens: u32,
 }
@@ -40,8 +42,28 @@ fn section(name: &str, tokens: u32, budget: u32, dropped: Vec<String>, hash: Str
 }
 
 /// Names what was dropped, if something was.
-fn some(count: usize, what: &str) -> Vec<String> {
-    (count > 0).then(|| format!("{count} {what}")).into_iter().collect()
+fn some(count: usize, noun: &str) -> Vec<String> {
+    (count > 0).then(|| format!("{count} {noun}")).into_iter().collect()
+}
+
+/// How much of a part a prompt shows.
+struct PartSize {
+    tokens: u32,
+    budget: u32,
+    dropped: usize,
+    /// What was dropped.
+    noun: &'static str,
+}
+
+/// Returns the section of a part, unless the part is neither shown nor dropped. `add` adds the shown content.
+fn part_section(
+    name: &str,
+    is_shown: bool,
+    size: &PartSize,
+    add: impl FnOnce(&mut ContentHash),
+) -> Option<SectionTrace> {
+    let dropped = some(size.dropped, size.noun);
+    (is_shown || size.dropped > 0).then(|| section(name, size.tokens, size.budget, dropped, hash_of(add)))
 }
 
 impl PromptSelection {
@@ -50,107 +72,147 @@ impl PromptSelection {
         &self,
         material: &PromptMaterial<'_>,
         budgets: &PromptSettings,
-        fixed: &FixedParts<'_>,
+        fixed: &FixedParts,
         count: &dyn Fn(&str) -> u32,
     ) -> Vec<SectionTrace> {
-        let mut sections = self.trace_main_sections(material, budgets, fixed, count);
-        if !self.standing.overheard.is_empty() || self.standing.overheard_dropped > 0 {
-            let dropped = some(self.standing.overheard_dropped, "earlier lines");
-            let hash = hash_of(|hash| {
-                for (name, text, _) in &self.standing.overheard {
-                    hash.add_text(name);
-                    hash.add_text(text);
-                }
-            });
-            let tokens = self.standing.overheard_tokens();
-            sections.insert(6, section("overheard", tokens, budgets.overheard_tokens, dropped, hash));
+        let mut sections = self.trace_lasting_sections(budgets, fixed);
+        sections.extend(self.trace_changing_sections(material, budgets, fixed, count));
+        if let Some(overheard) = self.trace_overheard(budgets) {
+            sections.insert(6, overheard);
         }
-        let who = &self.standing.who;
-        if !who.is_empty() || who.dropped_count() > 0 {
-            let dropped = some(who.dropped_count(), "lines about who the player is");
-            let hash = hash_of(|hash| who.add_content(hash));
-            let budget = budgets.acquaintance_tokens;
-            sections.insert(1, section("acquaintance", who.tokens(), budget, dropped, hash));
+        if let Some(acquaintance) = self.trace_acquaintance(budgets) {
+            sections.insert(1, acquaintance);
         }
-        let past = &self.standing.past;
-        if !past.is_empty() || past.dropped_count() > 0 {
-            let dropped = some(past.dropped_count(), "scenarios");
-            let hash = hash_of(|hash| past.add_content(hash));
-            let budget = budgets.scenario_tokens;
-            sections.insert(6, section("scenarios", past.tokens(), budget, dropped, hash));
+        for section in self.trace_past_sections(material, budgets).into_iter().flatten() {
+            sections.insert(6, section);
         }
-        if !self.episodes.is_empty() || self.episodes.dropped_count() > 0 {
-            let dropped = some(self.episodes.dropped_count(), "episodes");
-            let hash = hash_of(|hash| self.episodes.add_content(material, hash));
-            let (tokens, budget) = (self.episodes.tokens(), budgets.episode_tokens);
-            sections.insert(6, section("episodes", tokens, budget, dropped, hash));
-        }
-        if !self.insights.is_empty() || self.insights.dropped_count() > 0 {
-            let dropped = some(self.insights.dropped_count(), "insights");
-            let hash = hash_of(|hash| self.insights.add_content(material, hash));
-            let (tokens, budget) = (self.insights.tokens(), budgets.insight_tokens);
-            sections.insert(6, section("insights", tokens, budget, dropped, hash));
-        }
-        if !self.lore.is_empty() || self.lore.dropped_count() > 0 {
-            let dropped = some(self.lore.dropped_count(), "entries of the lore");
-            let hash = hash_of(|hash| self.lore.add_content(hash));
-            sections.insert(
-                6,
-                section("lore", self.lore.tokens(), budgets.lore_tokens, dropped, hash),
-            );
-        }
-        let corrections = &self.standing.corrections;
-        if corrections.tokens() > 0 || corrections.dropped_count() > 0 {
-            let dropped = some(corrections.dropped_count(), "corrections of the history");
-            let hash = hash_of(|hash| corrections.add_content(hash));
-            let before_line = sections.len() - 1;
-            let tokens = corrections.tokens();
-            sections.insert(
-                before_line,
-                section("corrections", tokens, MAX_CORRECTION_TOKENS, dropped, hash),
-            );
-        }
-        let scene_notes = &self.standing.scene_notes;
-        if scene_notes.tokens() > 0 || scene_notes.dropped_count() > 0 {
-            let dropped = some(scene_notes.dropped_count(), "notes of the chat program");
-            let hash = hash_of(|hash| scene_notes.add_content(hash));
-            let before_line = sections.len() - 1;
-            let (tokens, budget) = (scene_notes.tokens(), budgets.scene_note_tokens);
-            sections.insert(before_line, section("scene_notes", tokens, budget, dropped, hash));
-        }
-        let actions = &self.standing.actions;
-        if actions.tokens() > 0 || actions.dropped_count() > 0 {
-            let dropped = some(actions.dropped_count(), "lines about actions");
-            let hash = hash_of(|hash| actions.add_content(hash));
-            let budget = u32::try_from(MAX_ACTION_CHARS / 3).unwrap_or(u32::MAX);
-            let before_line = sections.len() - 1;
-            sections.insert(before_line, section("actions", actions.tokens(), budget, dropped, hash));
+        for section in self.trace_sections_before_line(budgets).into_iter().flatten() {
+            sections.insert(sections.len() - 1, section);
         }
         sections
     }
 
-    /// Returns the sections of every prompt.
-    fn trace_main_sections(
+    fn trace_overheard(&self, budgets: &PromptSettings) -> Option<SectionTrace> {
+        let size = PartSize {
+            tokens: self.standing.overheard_tokens(),
+            budget: budgets.overheard_tokens,
+            dropped: self.standing.overheard_dropped,
+            noun: "earlier lines",
+        };
+        part_section("overheard", !self.standing.overheard.is_empty(), &size, |hash| {
+            for (name, text, _) in &self.standing.overheard {
+                hash.add_text(name);
+                hash.add_text(text);
+            }
+        })
+    }
+
+    fn trace_acquaintance(&self, budgets: &PromptSettings) -> Option<SectionTrace> {
+        let who = &self.standing.who;
+        let size = PartSize {
+            tokens: who.tokens(),
+            budget: budgets.acquaintance_tokens,
+            dropped: who.dropped_count(),
+            noun: "lines about who the player is",
+        };
+        part_section("acquaintance", !who.is_empty(), &size, |hash| who.add_content(hash))
+    }
+
+    /// Returns the sections that stand before the memories, the last one first.
+    fn trace_past_sections(
         &self,
         material: &PromptMaterial<'_>,
         budgets: &PromptSettings,
-        fixed: &FixedParts<'_>,
-        count: &dyn Fn(&str) -> u32,
-    ) -> Vec<SectionTrace> {
+    ) -> [Option<SectionTrace>; 4] {
+        let past = &self.standing.past;
+        let past_size = PartSize {
+            tokens: past.tokens(),
+            budget: budgets.scenario_tokens,
+            dropped: past.dropped_count(),
+            noun: "scenarios",
+        };
+        let episodes = &self.episodes;
+        let episodes_size = PartSize {
+            tokens: episodes.tokens(),
+            budget: budgets.episode_tokens,
+            dropped: episodes.dropped_count(),
+            noun: "episodes",
+        };
+        let insights = &self.insights;
+        let insights_size = PartSize {
+            tokens: insights.tokens(),
+            budget: budgets.insight_tokens,
+            dropped: insights.dropped_count(),
+            noun: "insights",
+        };
+        let lore = &self.lore;
+        let lore_size = PartSize {
+            tokens: lore.tokens(),
+            budget: budgets.lore_tokens,
+            dropped: lore.dropped_count(),
+            noun: "entries of the lore",
+        };
+        [
+            part_section("scenarios", !past.is_empty(), &past_size, |hash| past.add_content(hash)),
+            part_section("episodes", !episodes.is_empty(), &episodes_size, |hash| {
+                episodes.add_content(material, hash);
+            }),
+            part_section("insights", !insights.is_empty(), &insights_size, |hash| {
+                insights.add_content(material, hash);
+            }),
+            part_section("lore", !lore.is_empty(), &lore_size, |hash| lore.add_content(hash)),
+        ]
+    }
+
+    fn trace_sections_before_line(&self, budgets: &PromptSettings) -> [Option<SectionTrace>; 3] {
+        let corrections = &self.standing.corrections;
+        let corrections_size = PartSize {
+            tokens: corrections.tokens(),
+            budget: MAX_CORRECTION_TOKENS,
+            dropped: corrections.dropped_count(),
+            noun: "corrections of the history",
+        };
+        let scene_notes = &self.standing.scene_notes;
+        let scene_notes_size = PartSize {
+            tokens: scene_notes.tokens(),
+            budget: budgets.scene_note_tokens,
+            dropped: scene_notes.dropped_count(),
+            noun: "notes of the chat program",
+        };
+        let actions = &self.standing.actions;
+        let actions_size = PartSize {
+            tokens: actions.tokens(),
+            budget: u32::try_from(MAX_ACTION_CHARS / 3).unwrap_or(u32::MAX),
+            dropped: actions.dropped_count(),
+            noun: "lines about actions",
+        };
+        [
+            part_section("corrections", corrections.tokens() > 0, &corrections_size, |hash| {
+                corrections.add_content(hash);
+            }),
+            part_section("scene_notes", scene_notes.tokens() > 0, &scene_notes_size, |hash| {
+                scene_notes.add_content(hash);
+            }),
+            part_section("actions", actions.tokens() > 0, &actions_size, |hash| {
+                actions.add_content(hash)
+            }),
+        ]
+    }
+
+    /// Returns the sections that stay the same for several turns: persona and rules, pinned facts, summaries, history.
+    fn trace_lasting_sections(&self, budgets: &PromptSettings, fixed: &FixedParts) -> Vec<SectionTrace> {
         let facts = &self.standing.facts;
         let history_dropped = self
             .history
             .dropped_turns()
             .map(|(from, to)| format!("turns {from} to {to}"));
-        let state_budget = u32::try_from(budgets.state_chars / 3).unwrap_or(u32::MAX);
-        let memories: u32 = self.memories.iter().map(|item| count(&item.1) + ITEM_TOKENS).sum();
         vec![
             section(
                 "system",
                 fixed.system_tokens,
                 budgets.total_tokens,
                 vec![],
-                hash_of(|hash| hash.add_text(fixed.system)),
+                hash_of(|hash| hash.add_text(&fixed.system)),
             ),
             section(
                 "pinned",
@@ -168,7 +230,7 @@ impl PromptSelection {
                     for item in &self.summaries {
                         hash.add_number(item.from);
                         hash.add_number(item.to);
-                        hash.add_time(item.at);
+                        hash.add_time(item.created_at);
                         hash.add_text(&item.text);
                     }
                 }),
@@ -180,6 +242,21 @@ impl PromptSelection {
                 history_dropped.into_iter().collect(),
                 hash_of(|hash| add_messages(hash, &self.history.messages())),
             ),
+        ]
+    }
+
+    /// Returns the sections that change with every turn: the state, the memories and the line.
+    fn trace_changing_sections(
+        &self,
+        material: &PromptMaterial<'_>,
+        budgets: &PromptSettings,
+        fixed: &FixedParts,
+        count: &dyn Fn(&str) -> u32,
+    ) -> Vec<SectionTrace> {
+        let facts = &self.standing.facts;
+        let state_budget = u32::try_from(budgets.state_chars / 3).unwrap_or(u32::MAX);
+        let memories: u32 = self.memories.iter().map(|item| count(&item.1) + ITEM_TOKENS).sum();
+        vec![
             section(
                 "state",
                 self.standing.state_tokens(),
@@ -210,8 +287,8 @@ impl PromptSelection {
                 budgets.total_tokens,
                 vec![],
                 hash_of(|hash| {
-                    hash.add_text(fixed.line);
-                    add_messages(hash, fixed.goes_on);
+                    hash.add_text(&fixed.line);
+                    add_messages(hash, &fixed.continuation);
                 }),
             ),
         ]

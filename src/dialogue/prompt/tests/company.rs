@@ -192,7 +192,7 @@ fn prompt_says_what_has_just_opened_and_what_was_told() {
     assert_eq!(prompt.opened, ["mill".parse().unwrap()]);
     case.past = Some(NpcPast {
         progress: Progress::new(7).unwrap(),
-        asked: true,
+        is_asked: true,
         hits: vec![
             ScenarioHit::sample("mill", Some(ScenarioNews::Opened)),
             ScenarioHit::sample("well", Some(ScenarioNews::Told)),

@@ -34,7 +34,7 @@ fn scenario(id: &str, content: &str, fate: CandidateFate) -> scenarios::Scenario
 fn past(hits: Vec<scenarios::ScenarioHit>) -> NpcPast {
     NpcPast {
         progress: Progress::new(7).unwrap(),
-        asked: true,
+        is_asked: true,
         hits,
     }
 }
@@ -112,7 +112,7 @@ fn locked_scenario_makes_the_npc_change_the_subject() {
         }
         // If nobody asked about the past, the section is omitted.
         case.past = Some(NpcPast {
-            asked: false,
+            is_asked: false,
             ..past(vec![])
         });
         assert!(!shown(&case.assemble(&settings()).unwrap().messages).contains(heading));

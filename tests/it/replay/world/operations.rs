@@ -409,8 +409,8 @@ impl ReplayWorld {
         };
         // A reply cut mid-stream is continued, if the heard part identifies its line.
         if let Some(unfinished) = unfinished {
-            let line = unfinished.of.player_text.clone();
-            let name = ReplayModel::name_in(&format!("{line} {}", unfinished.of.reply_text));
+            let line = unfinished.turn.player_text.clone();
+            let name = ReplayModel::name_in(&format!("{line} {}", unfinished.turn.reply_text));
             let said = self.lines.iter().map(|(number, _)| history::name_of(*number));
             let Some(name) = name.filter(|name| said.into_iter().any(|said| said == *name)) else {
                 return self.assert_stands_again(talk).await;

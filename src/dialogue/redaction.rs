@@ -107,7 +107,7 @@ impl<'a> PreparedRemovals<'a> {
     /// dialogues taught do not count: a rewind of those takes the facts back, and would not take back what was made of
     /// this line.
     fn mask_line(&self, dialogue: DialogueId, said_at: DateTime<Utc>, line: &str) -> String {
-        let later = self.prepared.iter().filter(|removal| {
+        let later_removals = self.prepared.iter().filter(|removal| {
             let removed = removal.removed;
             let is_of_dialogue = removed.source.is_none_or(|(source, _)| source == dialogue);
             is_of_dialogue && !removed.is_forgotten && removed.removed_at >= said_at
@@ -115,7 +115,7 @@ impl<'a> PreparedRemovals<'a> {
         let line = line.trim();
         mask_rest(
             line,
-            without_removed(line, later.filter_map(|removal| removal.statement.as_ref())),
+            without_removed(line, later_removals.filter_map(|removal| removal.statement.as_ref())),
         )
     }
 }

@@ -260,10 +260,10 @@ async fn plan_resume(
     let now = services.clock.now();
     let sealed = rewinds.load_sealed_reply(scope, head, now).await?;
     let sealed = sealed.ok_or(RewindError::NothingToResume)?;
-    if let Some(whole) = sealed.whole {
+    if let Some(whole_turn) = sealed.whole {
         return Ok(Some(RewindPlan {
             hold: hold_of_cut(services, &request.dialogue, *head_turn).await?,
-            ..RewindPlan::with_head(*head_turn, Some(whole))
+            ..RewindPlan::with_head(*head_turn, Some(whole_turn))
         }));
     }
     // A reply cut mid-stream has no stored end. The model continues the reply.

@@ -52,8 +52,8 @@ pub struct ActionNews {
 
 impl ActionNews {
     fn highest_seq(&self) -> i64 {
-        let all = self.undone.iter().chain(&self.requested);
-        all.map(|action| action.seq).max().unwrap_or_default()
+        let actions = self.undone.iter().chain(&self.requested);
+        actions.map(|action| action.seq).max().unwrap_or_default()
     }
 }
 
@@ -95,8 +95,12 @@ impl WorldFollower {
             follower.add_standing_actions(&requested);
             requested.retain(|action| !known_ids.contains(&action.request.id));
         }
-        let stands: HashSet<&ActionId> = follower.standing_actions.values().collect();
-        let unsettled: Vec<ActionId> = known_ids.iter().filter(|id| !stands.contains(id)).copied().collect();
+        let standing_ids: HashSet<&ActionId> = follower.standing_actions.values().collect();
+        let unsettled: Vec<ActionId> = known_ids
+            .iter()
+            .filter(|id| !standing_ids.contains(id))
+            .copied()
+            .collect();
         if !unsettled.is_empty() {
             undone = store.load_actions(&follower.scope, &unsettled).await?;
             undone.retain(|action| action.request.world == follower.world);

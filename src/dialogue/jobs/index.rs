@@ -98,12 +98,12 @@ pub async fn heal_drift(services: &Services, scope: &TenantScope) -> StoreResult
     let Some(drift) = find_drift_paced(services, scope, PAUSE_BETWEEN_PAGES).await? else {
         return Ok(0);
     };
-    let wrong = drift.missing.iter().chain(&drift.stale).chain(&drift.surplus);
-    let wrong: Vec<FactId> = wrong.copied().collect();
-    for page in wrong.chunks(POINTS_PER_PAGE as usize) {
+    let drifted_ids = drift.missing.iter().chain(&drift.stale).chain(&drift.surplus);
+    let drifted_ids: Vec<FactId> = drifted_ids.copied().collect();
+    for page in drifted_ids.chunks(POINTS_PER_PAGE as usize) {
         write_points(services, scope, page).await?;
     }
-    Ok(wrong.len())
+    Ok(drifted_ids.len())
 }
 
 /// Compares a tenant's points with the ledger and repairs differences. Returns the differences. `None`: the index
@@ -133,11 +133,11 @@ pub async fn activate_index(services: &Services) -> StoreResult<LaggingTenants> 
     }
     // Until the adoption, another node may have relayed outbox rows to the previous index. After the adoption, no node
     // does.
-    let behind = repair_all_tenants(services).await?;
-    if behind.is_empty() {
+    let lagging_tenants = repair_all_tenants(services).await?;
+    if lagging_tenants.is_empty() {
         services.index.drop_replaced_index().await?;
     }
-    Ok(behind)
+    Ok(lagging_tenants)
 }
 
 async fn repair_all_tenants(services: &Services) -> StoreResult<LaggingTenants> {
@@ -169,9 +169,9 @@ async fn repair_tenants(services: &Services, tenants: impl Iterator<Item = Tenan
 
 /// Runs in the background of a server. Keeps the index active and equal to the ledger for as long as the server runs.
 /// `behind`: the failed tenants of the server's start.
-pub async fn maintain_index(services: Services, behind: LaggingTenants) {
+pub async fn maintain_index(services: Services, lagging_tenants: LaggingTenants) {
     if services.index.is_shared() {
-        tokio::join!(watch_index(&services, behind), compare_periodically(&services));
+        tokio::join!(watch_index(&services, lagging_tenants), compare_periodically(&services));
     }
 }
 

@@ -137,8 +137,8 @@ pub(super) fn state_now(input: &TurnInput, state: &WorldState, entry: &LoreEntry
         if name_key == normalise_text(&input.npc.name) {
             return None;
         }
-        let mut all = state.characters.iter();
-        let (stored_name, character) = all.find(|(stored_name, _)| normalise_text(stored_name) == name_key)?;
+        let mut candidates = state.characters.iter();
+        let (stored_name, character) = candidates.find(|(stored_name, _)| normalise_text(stored_name) == name_key)?;
         // The dead are nowhere, as in the lines about the world.
         let is_there = !character.is_dead() || input.world.settings.lets_ghosts_speak();
         let place = location_in_turn(input, state, character).filter(|_| is_there);
@@ -153,8 +153,8 @@ pub(super) fn state_now(input: &TurnInput, state: &WorldState, entry: &LoreEntry
     });
     let items = entry.text.items.iter().flat_map(|item| {
         let item_key = normalise_text(item.trim());
-        let all = state.characters.iter();
-        let holders = all.filter(move |(name, character)| {
+        let candidates = state.characters.iter();
+        let holders = candidates.filter(move |(name, character)| {
             !is_stranger(name)
                 && character
                     .items

@@ -24,12 +24,12 @@ const MAX_DEAD: usize = 8;
 const NEWS_DAYS: i64 = 7;
 
 /// True if somebody else among `names` than `whole` may be meant by `short`.
-fn is_of_another<'n>(short: &str, whole: &str, mut names: impl Iterator<Item = &'n str>) -> bool {
+fn is_of_another<'n>(short: &str, full_name: &str, mut names: impl Iterator<Item = &'n str>) -> bool {
     let short_key = normalise_text(short);
-    let whole = normalise_text(whole);
+    let full_name = normalise_text(full_name);
     names.any(|name| {
         let other = normalise_text(name);
-        other != whole && (other == short_key || short_names_of(name).any(|part| part == short))
+        other != full_name && (other == short_key || short_names_of(name).any(|part| part == short))
     })
 }
 

@@ -123,7 +123,7 @@ struct LoreSearch<'a> {
     /// Where the player is, or else the NPC; normalised.
     place: Option<String>,
     /// The characters who are near, normalised.
-    near: BTreeSet<String>,
+    nearby_names: BTreeSet<String>,
     /// The characters to whom the player has a relationship, normalised.
     related: BTreeSet<String>,
 }
@@ -143,8 +143,8 @@ impl<'a> LoreSearch<'a> {
             .iter()
             .flat_map(|scene| &scene.cast)
             .map(|member| member.name.as_str());
-        let mut near: BTreeSet<String> = cast.chain([input.npc.name.as_str()]).map(normalise_text).collect();
-        near.extend(
+        let mut nearby_names: BTreeSet<String> = cast.chain([input.npc.name.as_str()]).map(normalise_text).collect();
+        nearby_names.extend(
             player
                 .into_iter()
                 .flat_map(|player| player.companions_in(input.dialogue.id))
@@ -153,7 +153,7 @@ impl<'a> LoreSearch<'a> {
         if let Some(place) = &place {
             let people = state.people_at(place);
             let visible = people.filter(|(_, character)| location_in_turn(input, state, character).is_some());
-            near.extend(visible.map(|(name, _)| normalise_text(name)));
+            nearby_names.extend(visible.map(|(name, _)| normalise_text(name)));
         }
         let player_key = key.as_deref();
         let other_parties = state.relationships.iter().filter_map(|bond| match player_key {
@@ -173,7 +173,7 @@ impl<'a> LoreSearch<'a> {
             with_words: Vec::new(),
             secrecies: RefCell::default(),
             place: place.map(|place| normalise_text(place.trim())),
-            near,
+            nearby_names,
             related: other_parties.map(|name| normalise_text(name)).collect(),
         }
     }
@@ -197,8 +197,11 @@ impl<'a> LoreSearch<'a> {
         let Some((line, calibration)) = &self.line else {
             return Vec::new();
         };
-        let of_near = self.near.iter().map(|name| self.lore.characters.entries_about(name));
-        let near: HashSet<usize> = of_near.flatten().copied().collect();
+        let of_near = self
+            .nearby_names
+            .iter()
+            .map(|name| self.lore.characters.entries_about(name));
+        let nearby_entries: HashSet<usize> = of_near.flatten().copied().collect();
         let bearing = calibration.bearing_cosine();
         let bearing_if_near = calibration.floor + NEAR_SHARE * (bearing - calibration.floor);
         // An entry with a vector of another embedder is similar to nothing.
@@ -206,9 +209,10 @@ impl<'a> LoreSearch<'a> {
             vector if vector.is_empty() => f32::MIN,
             vector => dot_product(line, vector),
         };
-        let nearest = self.lore.near.nearest_first(line, bearing, &near, exact);
-        let similar =
-            nearest.filter(|(index, cosine)| *cosine >= bearing || *cosine >= bearing_if_near && near.contains(index));
+        let nearest = self.lore.near.nearest_first(line, bearing, &nearby_entries, exact);
+        let similar = nearest.filter(|(index, cosine)| {
+            *cosine >= bearing || *cosine >= bearing_if_near && nearby_entries.contains(index)
+        });
         let similar = similar.map(|(index, _)| index).take(MAX_COMPARED);
         // Decayed entries do not take the places of others.
         let open_entries = similar.filter(|index| !self.is_decayed(*index) && self.secrecy(*index) == Secrecy::Open);
@@ -372,14 +376,14 @@ impl<'a> LoreSearch<'a> {
     /// neither the author nor a line asks for.
     fn fate(&self, index: usize, source: LoreSource) -> LoreFate {
         let text = &self.entry(index).text;
-        let rests = self
+        let is_resting = self
             .mentions
             .get(&index)
             .is_some_and(|mentions| is_in_cooldown(&mentions.by_any, text.sticky, text.cooldown, self.input.number));
         let decays = matches!(source, LoreSource::Place | LoreSource::Meaning | LoreSource::Related);
         if decays && self.is_decayed(index) && !self.with_words.contains(&index) {
             LoreFate::Decayed
-        } else if rests {
+        } else if is_resting {
             LoreFate::Resting
         } else {
             LoreFate::Used
@@ -440,7 +444,7 @@ impl<'a> LoreSearch<'a> {
         let place = text.place.as_ref().map(|place| normalise_text(place.trim()));
         LoreTies {
             at_place: place.is_some() && place == self.place,
-            nearby: Self::is_about_any(entry, &self.near),
+            nearby: Self::is_about_any(entry, &self.nearby_names),
             related: Self::is_about_any(entry, &self.related),
         }
     }

@@ -119,8 +119,13 @@ impl ShownEpisodes {
     ) -> Result<Self, TurnError> {
         let candidates = candidates_of(material);
         let exclusion = |episode: &Episode| find_exclusion(material, history, elsewhere, episode);
-        let near = material.near_duplicate_cosine;
-        let mut ranked = choose_episodes(&candidates, settings.episodes.stage_counts(), near, exclusion);
+        let duplicate_cosine = material.near_duplicate_cosine;
+        let mut ranked = choose_episodes(
+            &candidates,
+            settings.episodes.stage_counts(),
+            duplicate_cosine,
+            exclusion,
+        );
         let mut room = settings
             .prompt
             .episode_tokens

@@ -160,7 +160,7 @@ impl StandingFacts {
         standing.redated_ids = remove_redated(&mut promises, &ended_promises);
         let promises = order_promises(material, promises, ended_promises);
         let mut chosen = Vec::new();
-        let mut put_off = Vec::new();
+        let mut postponed = Vec::new();
         // A shown conclusion stands for its premises, which are less important and come later. A search still finds them.
         let mut concluded: HashSet<FactId> = HashSet::new();
         for (facts, extra_chars) in [(promises, chars - chars / PROMISE_SHARE), (other_facts, 0)] {
@@ -173,12 +173,12 @@ impl StandingFacts {
                     concluded.extend(fact.derived_from.iter().filter(|_| fact.is_conclusion()));
                     chosen.push((fact.view.importance, fact.valid_at, entry));
                 } else {
-                    put_off.push((fact.view.importance, fact.valid_at, entry));
+                    postponed.push((fact.view.importance, fact.valid_at, entry));
                 }
             }
             room.chars += extra_chars;
         }
-        for (importance, valid_at, entry) in put_off {
+        for (importance, valid_at, entry) in postponed {
             if room.try_take(entry.char_count(), entry.tokens) {
                 chosen.push((importance, valid_at, entry));
             } else {

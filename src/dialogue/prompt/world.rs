@@ -171,7 +171,7 @@ pub(crate) fn world_lines(
         .chain(view.other_names.iter().copied());
     let characters: Vec<Value> = speaking.filter_map(|name| view.describe(name)).collect();
     // Their details come last: the lines about the world have little room.
-    let near = view.near.iter();
+    let near = view.nearby.iter();
     let bystanders: Vec<(&str, Value)> = near.filter_map(|name| Some((*name, view.describe(name)?))).collect();
     let relationships = view.relationship_values();
     let escape_all = |names: Vec<&str>| names.into_iter().map(escape_untrusted).collect::<Vec<_>>();
@@ -182,12 +182,12 @@ pub(crate) fn world_lines(
     let ways = escape_all(ways.into_iter().take(MAX_LISTED).collect());
     let world_attributes = shown_attributes(world, onlooker.npc.language, None, false, &state.attributes);
     let has_no_more = [&dead, &ways, &world_attributes].into_iter().all(Vec::is_empty);
-    if characters.is_empty() && view.near.is_empty() && relationships.is_empty() && has_no_more {
+    if characters.is_empty() && view.nearby.is_empty() && relationships.is_empty() && has_no_more {
         return Ok(Vec::new());
     }
     // Who has a line of its own is named there.
     let is_described = |name: &&str| bystanders.iter().any(|(described, _)| described == name);
-    let near = view.near.iter().copied().filter(|name| !is_described(name));
+    let near = view.nearby.iter().copied().filter(|name| !is_described(name));
     let near = escape_all(near.collect());
     let bystanders: Vec<Value> = bystanders.into_iter().map(|(_, values)| values).collect();
     let ghosts = world.settings.lets_ghosts_speak();
@@ -210,7 +210,7 @@ struct WorldView<'a> {
     /// Where the NPC is, as far as the onlooker knows.
     place: Option<&'a str>,
     /// The further people at the place.
-    near: Vec<&'a str>,
+    nearby: Vec<&'a str>,
     /// Somebody of whom nothing is known.
     nobody: Character,
 }
@@ -242,10 +242,10 @@ impl<'a> WorldView<'a> {
             other_names: other_names.collect(),
             names_by_id: names_by_id.collect(),
             place: npc_character.and_then(|character| onlooker.location_of(character, clock)),
-            near: Vec::new(),
+            nearby: Vec::new(),
             nobody: Character::default(),
         };
-        let near = view
+        let nearby = view
             .place
             .into_iter()
             .flat_map(|place| state.people_at(place))
@@ -253,7 +253,7 @@ impl<'a> WorldView<'a> {
             .map(|(name, _)| name)
             .filter(|name| !view.is_listed(name) && !party::is_player(name))
             .take(MAX_LISTED);
-        view.near = near.collect();
+        view.nearby = nearby.collect();
         view
     }
 
@@ -292,7 +292,7 @@ impl<'a> WorldView<'a> {
         let places = places_of(character, onlooker, self.clock);
         let mut character = onlooker.present_values(character, self.clock);
         // Who has only the place is named in the line about who is near.
-        let place = character.location.take_if(|_| self.near.contains(&name));
+        let place = character.location.take_if(|_| self.nearby.contains(&name));
         // What others carry may be hidden. Lore tells who has an item that everybody knows.
         if !self.is_npc(name) && !self.is_player(name) {
             character.items.clear();

@@ -50,8 +50,8 @@ pub(crate) fn diversify_hits(hits: &[RecallHit], chosen: Vec<usize>, diversity: 
 /// value if higher. With some models, any two sentences have 0.95.
 pub(crate) fn near_duplicate_cosine(services: &Services) -> f32 {
     let calibration = services.embedder.info().calibration;
-    let same = calibration.cosine_at(calibration.same);
-    services.settings.recall.near_duplicate_cosine.max(same)
+    let same_cosine = calibration.cosine_at(calibration.same);
+    services.settings.recall.near_duplicate_cosine.max(same_cosine)
 }
 
 /// True if two bodies say the same, so that one suffices. Similarity alone is not enough: two players' names, or

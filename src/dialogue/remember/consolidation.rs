@@ -77,9 +77,12 @@ struct ConclusionAnswer {
 /// Looks through the tenant's worlds that were not looked through for `curation.consolidate_every_d` days. Returns the
 /// number of queued jobs.
 pub async fn queue_due_consolidations(services: &Services, scope: &TenantScope) -> StoreResult<u32> {
-    let every = services.settings.curation.consolidate_every_d;
+    let interval_days = services.settings.curation.consolidate_every_d;
     let now = services.clock.now();
-    let Some(scan_before) = now.checked_sub_days(Days::new(every.into())).filter(|_| every > 0) else {
+    let Some(scan_before) = now
+        .checked_sub_days(Days::new(interval_days.into()))
+        .filter(|_| interval_days > 0)
+    else {
         return Ok(0);
     };
     let store = &services.ledger.consolidation;

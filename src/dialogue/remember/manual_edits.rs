@@ -106,7 +106,7 @@ async fn is_near_told_fact(services: &Services, scope: &TenantScope, new_fact: &
             .find_similar(&mut index, memories, &query, None, timeline::MAX_NEAREST)
             .await
         {
-            Ok(candidates) => near_ids.extend(candidates.iter().map(|candidates| candidates.fact)),
+            Ok(candidates) => near_ids.extend(candidates.iter().map(|candidate| candidate.fact)),
             // The background work finds out after the store is back.
             Err(error) if error.is_transient() => return Ok(true),
             Err(error) => return Err(error),

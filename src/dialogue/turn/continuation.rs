@@ -21,8 +21,8 @@ pub struct ReplyEffects {
 
 impl ReplyEffects {
     /// Returns the actions of the whole reply, of which the end asks for `later` ones. The same action is asked for once.
-    pub(super) fn with_actions(&self, later: &[RequestedAction]) -> Vec<RequestedAction> {
-        let new = later.iter().filter(|action| !self.actions.contains(action));
+    pub(super) fn with_actions(&self, later_actions: &[RequestedAction]) -> Vec<RequestedAction> {
+        let new = later_actions.iter().filter(|action| !self.actions.contains(action));
         self.actions
             .iter()
             .chain(new)
@@ -131,8 +131,8 @@ impl<'a> ReplyBeginning<'a> {
         let inside_a_word = text.ends_with(char::is_alphanumeric);
         let white_space_end = match text.rfind(char::is_whitespace) {
             Some(space) if inside_a_word && !text[..space].trim().is_empty() => {
-                let after = text[space..].chars().next().map_or(0, char::len_utf8);
-                &text[..space + after]
+                let space_bytes = text[space..].chars().next().map_or(0, char::len_utf8);
+                &text[..space + space_bytes]
             }
             _ => text,
         };

@@ -33,6 +33,7 @@ use colloquy_memory::{
     authored::{Greeting, Npc},
     game_clock::GameClock,
     insight::{EarlierInsight, Insight},
+    keywords::TermWeights,
     locks::DisclosureLocks,
     state::WorldState,
     summary::Meeting,
@@ -167,12 +168,12 @@ pub(super) async fn gather_timed(
         input,
         state: &reads.world_state,
         classified: &classified,
-        recalled: &recalled,
+        embedding: recalled.embedding.as_deref(),
+        terms: recalled.telling_terms(),
         removals: &removals,
     };
-    let related = search
-        .run(reads.known_scenarios, reads.past_talks?, lore.as_ref())
-        .await?;
+    let searching = Box::pin(search.run(reads.known_scenarios, reads.past_talks?, lore.as_ref()));
+    let related = searching.await?;
     let history = &input.history;
     let meeting = reads.meeting?;
     let redacted = redaction::redact_texts(&removals, &input.dialogue, history, &input.summaries, meeting.as_ref());
@@ -374,7 +375,9 @@ struct RelatedSearch<'a> {
     input: &'a TurnInput,
     state: &'a WorldState,
     classified: &'a ClassifiedIntent,
-    recalled: &'a LineRecall<'a>,
+    /// The embedding and the informative words of the line.
+    embedding: Option<&'a [f32]>,
+    terms: &'a TermWeights,
     removals: &'a PreparedRemovals<'a>,
 }
 
@@ -390,12 +393,11 @@ impl RelatedSearch<'_> {
             input,
             state,
             classified,
-            recalled,
+            embedding,
+            terms,
             removals,
         } = *self;
-        let embedding = recalled.embedding.as_deref();
         let compared = embedding.filter(|_| classified.is_about_something());
-        let terms = recalled.telling_terms();
         let progress = known_scenarios.progress();
         let (episodes, insights) = past_talks;
         let (overheard, locks_before, mut past, tells, episodes, insights) = tokio::try_join!(

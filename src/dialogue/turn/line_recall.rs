@@ -92,9 +92,9 @@ impl LineRecall<'_> {
     }
 
     pub(super) fn keep_facts_for_greeting(&mut self) {
-        let before = self.hits.len();
+        let count_before = self.hits.len();
         self.hits.retain(|hit| can_be_greeted_with(&hit.body));
-        let left_out = before - self.hits.len();
+        let left_out = count_before - self.hits.len();
         self.found_count -= left_out;
         if left_out > 0 {
             let note = format!("a greeting has no hearsay and no locked facts: {left_out} facts were left out");

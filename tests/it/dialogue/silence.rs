@@ -234,9 +234,21 @@ fn many_silent_dialogues_are_checked_in_several_looks() {
         }
         stage.clock.advance(HOUR);
         let first = stage.look_for_silence().await;
-        assert_eq!(first, SilenceReport { queued: 32, more: true });
+        assert_eq!(
+            first,
+            SilenceReport {
+                queued: 32,
+                has_more: true
+            }
+        );
         let second = stage.look_for_silence().await;
-        assert_eq!(second, SilenceReport { queued: 8, more: false });
+        assert_eq!(
+            second,
+            SilenceReport {
+                queued: 8,
+                has_more: false
+            }
+        );
     });
 }
 

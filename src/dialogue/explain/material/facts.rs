@@ -100,8 +100,8 @@ impl Reader<'_> {
             });
         }
         standing.sort_by(|(importance, fact), (other_importance, other)| {
-            let later = (Reverse(fact.valid_at), fact.id).cmp(&(Reverse(other.valid_at), other.id));
-            other_importance.total_cmp(importance).then(later)
+            let by_time = (Reverse(fact.valid_at), fact.id).cmp(&(Reverse(other.valid_at), other.id));
+            other_importance.total_cmp(importance).then(by_time)
         });
         Ok((standing.into_iter().map(|(_, fact)| fact).collect(), hits))
     }

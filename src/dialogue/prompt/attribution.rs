@@ -91,14 +91,14 @@ pub(super) fn attribute_to(
     content: &str,
 ) -> Result<String, TemplateError> {
     let text = render_statement(templates, reader, subject, content)?;
-    let (relation, name) = match word {
+    let (speaker_kind, name) = match word {
         Attribution::Canon => return Ok(text),
         Attribution::Player => ("player", ""),
         Attribution::AnotherPlayer(id) => ("another_player", id),
         Attribution::NpcItself => ("self", ""),
         Attribution::Character(name) => ("character", name),
     };
-    let values = context! { by => relation, name => escape_untrusted(name), text };
+    let values = context! { by => speaker_kind, name => escape_untrusted(name), text };
     templates.render(reader.language, Template::Claimed, values)
 }
 

@@ -129,21 +129,21 @@ impl<'a> ReplyBeginning<'a> {
 
     fn from_text(text: &'a str) -> Self {
         let inside_a_word = text.ends_with(char::is_alphanumeric);
-        let white_space_end = match text.rfind(char::is_whitespace) {
+        let text_with_gap = match text.rfind(char::is_whitespace) {
             Some(space) if inside_a_word && !text[..space].trim().is_empty() => {
                 let space_bytes = text[space..].chars().next().map_or(0, char::len_utf8);
                 &text[..space + space_bytes]
             }
             _ => text,
         };
-        Self::up_to_white_space(white_space_end)
+        Self::up_to_white_space(text_with_gap)
     }
 
-    fn up_to_white_space(white_space_end: &'a str) -> Self {
-        let text = white_space_end.trim_end();
+    fn up_to_white_space(text_with_gap: &'a str) -> Self {
+        let text = text_with_gap.trim_end();
         Self {
             text,
-            gap: &white_space_end[text.len()..],
+            gap: &text_with_gap[text.len()..],
             is_whole: false,
         }
     }

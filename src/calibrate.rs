@@ -127,7 +127,7 @@ pub async fn measure_pairs(embedder: &dyn Embedder, pairs: &str) -> Result<Calib
     })
 }
 
-/// Returns `all` with the thresholds of `facts` converted to its scale. The scale serves recall, which compares
+/// Returns `overall` with the thresholds of `facts` converted to its scale. The scale serves recall, which compares
 /// questions with facts. The thresholds serve reconciling, which compares facts with facts.
 fn with_thresholds_of(overall: Calibration, facts: Calibration) -> Calibration {
     let rescale = |threshold| (facts.cosine_at(threshold) - overall.floor) / (overall.ceiling - overall.floor);

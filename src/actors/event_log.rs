@@ -52,7 +52,7 @@ struct LogState {
     lost: Option<u32>,
     listeners: Vec<(u64, Arc<dyn Listener>)>,
     next_listener: u64,
-    /// The number reserved for `turn.committed`. Later durable events are `held` until the reservation is resolved.
+    /// The number reserved for `turn.committed`. Later ones wait in `held_events` until the reservation is resolved.
     reserved: Option<u64>,
     held_events: VecDeque<(EventBody, Option<Arc<str>>)>,
     open_turn: Option<OpenTurn>,

@@ -159,7 +159,7 @@ impl<A> RewindQueue<A> {
     }
 
     /// Adds the callers that cut the rewound turn to the rewind's callers. The turn's commit would have recorded their
-    /// requests, and has done so if `said` came before the rewind.
+    /// requests, and has done so if `turn_result` came before the rewind.
     pub fn adopt_cuts_of_turn(
         &mut self,
         running: &RunningTurn,

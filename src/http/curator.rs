@@ -112,7 +112,7 @@ impl From<NodeCurator> for CuratorNodeView {
 }
 
 impl CuratorView {
-    /// `after`: the silence that makes a summary due; `None`: no silence does.
+    /// `after_silence`: the silence that makes a summary due; `None`: no silence does.
     fn new(report: CuratorReport, after_silence: Option<Duration>, this_node: NodeCurator) -> Self {
         Self {
             queue: report.queue,

@@ -40,7 +40,7 @@ pub fn next_version(stored_version: Option<u32>, if_match: IfMatch) -> Result<u3
     Ok(stored_version + 1)
 }
 
-/// The version that a PUT into a limited list would write: `refused` is what the store says of it.
+/// The version that a PUT into a limited list would write: `refusal` is what the store says of it.
 ///
 /// # Errors
 /// As [`next_version`]; also without a parent, and if the list is full.

@@ -85,7 +85,7 @@ impl IfMatch {
             Self::Unconditional | Self::MustExist => None,
         }
     }
-    /// The error for a write on another version than `stored`.
+    /// The error for a write on another version than `stored_version`.
     #[must_use]
     pub fn mismatch_error(self, stored_version: u32) -> Problem {
         if self == Self::MustNotExist {
@@ -145,7 +145,7 @@ pub fn too_much_lore_error(max: u32) -> Problem {
     Problem::new(Code::TooManyLoreEntries, detail)
 }
 
-/// Answers a deletion of `what`.
+/// Answers a deletion of an object of the kind `object_kind`.
 ///
 /// # Errors
 /// The object does not exist, or another version is stored.

@@ -107,10 +107,10 @@ where
     .await
 }
 
-/// As [`run_once`], for an answer that is stored in part: `again` completes the answer for a repeated request.
+/// As [`run_once`], for an answer that is stored in part: `replay` completes the answer for a repeated request.
 ///
 /// # Errors
-/// As [`run_once`], and the errors of `again`.
+/// As [`run_once`], and the errors of `replay`.
 pub async fn run_once_with_replay<F, A, B>(
     state: &web::Data<AppState>,
     principal: &Principal,

@@ -342,7 +342,7 @@ fn character_view(caused_state: &CausedState, world: &World, name: &str, charact
     }
 }
 
-/// Returns the attributes of `who` (`None`: the world), with the initial values of those that were never changed.
+/// Returns the attributes of `owner` (`None`: the world), with the initial values of those that were never changed.
 fn attribute_views(
     caused_state: &CausedState,
     world: &World,

@@ -25,7 +25,7 @@ impl ClockSegment {
     }
 }
 
-/// The whole game seconds from `from` until `at`; 0 if `at` is earlier.
+/// The whole game seconds from `from` until `moment`; 0 if `moment` is earlier.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,

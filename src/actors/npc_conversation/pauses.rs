@@ -22,7 +22,7 @@ type AfterPause = Box<dyn FnOnce(&mut NpcConversation, Result<(), DialogueError>
 pub(super) struct PauseWrite {
     paused: bool,
     reason: &'static str,
-    /// True if the pause is a part of the running rewind, which counts as running until `then`.
+    /// True if the pause is a part of the running rewind, which counts as running until `on_written`.
     is_part_of_rewind: bool,
     pub(super) on_written: AfterPause,
 }

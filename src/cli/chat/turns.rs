@@ -180,7 +180,7 @@ impl ChatClient {
         self.screen.show_npc_text(npc, &session.npcs, text)
     }
 
-    /// Shows the end of a reply of which `shown` characters were shown.
+    /// Shows the end of a reply of which `shown_chars` characters were shown.
     fn show_end(&mut self, event: &Value, shown_chars: usize) -> std::io::Result<()> {
         let text = event["text"].as_str().unwrap_or_default();
         let unshown_text: String = text.chars().skip(shown_chars).collect();

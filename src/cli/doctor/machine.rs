@@ -101,7 +101,7 @@ async fn check_clock(config: &Config, limit: Duration) -> Check {
     judge_clock(now, database_time, elapsed, Duration::from_millis(config.node.lease_ms))
 }
 
-/// Compares this clock with the ledger's, which was read within `took` after `now`.
+/// Compares this clock with the ledger's, which was read within `elapsed` after `now`.
 fn judge_clock(now: DateTime<Utc>, database_time: Option<DateTime<Utc>>, elapsed: Duration, lease: Duration) -> Check {
     if now < EARLIEST {
         return Check::fail("clock", format!("it is {now} here"))

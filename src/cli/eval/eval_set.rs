@@ -364,7 +364,7 @@ impl SetReader {
         questions
     }
 
-    /// Resolves the answers of a question that is asked of `memory` at the time `at`.
+    /// Resolves the answers of a question that is asked of `memory` at the time `asked_at`.
     fn resolve_answers(
         &mut self,
         line: usize,

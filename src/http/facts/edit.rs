@@ -382,7 +382,7 @@ pub(super) fn unsaid_error() -> Problem {
     )
 }
 
-/// The error for a fact that has ended; `by`: the fact that ended it.
+/// The error for a fact that has ended; `replacement`: the fact that ended it.
 pub(super) fn ended_error(replacement: Option<FactId>) -> Problem {
     let detail = replacement.map_or_else(
         || "the fact has ended; restore it first".to_owned(),

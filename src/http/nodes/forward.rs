@@ -220,8 +220,8 @@ impl NodeClient {
         })))
     }
 
-    /// Chooses the node for the next attempt after `last` did not answer.
-    /// This node comes first and reads the owner from the ledger, unless this node stops. The owner `named` in the
+    /// Chooses the node for the next attempt after `last_target` did not answer.
+    /// This node comes first and reads the owner from the ledger, unless this node stops. The `named_owner` of the
     /// refusal comes next.
     async fn next_target(
         &self,

@@ -31,7 +31,7 @@ pub async fn find_target(state: &AppState, principal: &Principal, name: &str) ->
     resolve_target(state, principal, &models, name)
 }
 
-/// Returns the meaning of a model name for a caller. `named` has the further names of the caller's tenant.
+/// Returns the meaning of a model name for a caller. `models` has the further names of the caller's tenant.
 ///
 /// # Errors
 /// As of [`find_target`].

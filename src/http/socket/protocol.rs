@@ -499,7 +499,7 @@ impl SocketState {
     }
 }
 
-/// Returns `fresh` if it belongs to the same caller.
+/// Returns `new_principal` if it belongs to the same caller.
 fn require_same_caller(principal: &Principal, new_principal: Principal) -> Result<Principal, Problem> {
     let is_same = new_principal.tenant == principal.tenant
         && new_principal.role == principal.role

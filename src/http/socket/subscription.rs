@@ -83,7 +83,7 @@ impl DialogueSubscription {
         self.owner = Some((Arc::downgrade(socket), session));
         self
     }
-    /// Once this subscription is attached, `before` delivers no more events. Ownership moves from `before` to this
+    /// Once this subscription is attached, `earlier` delivers no more events. Ownership moves from `earlier` to this
     /// subscription.
     pub fn replacing_earlier(mut self, earlier: Option<&(u64, Arc<Self>)>) -> Self {
         let earlier = earlier.map(|(_, subscription)| subscription);

@@ -249,7 +249,7 @@ impl StreamCutter {
     }
 
     fn take_cue_char(&mut self, c: char, reply_text: &mut String) {
-        // `held` is `<` and the tag so far.
+        // `held_text` is `<` and the tag so far.
         if c == '>' {
             let tag = self.held_text[1..].trim_end_matches('/').trim_end().to_lowercase();
             if let Some((_, name)) = self.cues.iter().find(|(cue, _)| *cue == tag) {
@@ -300,7 +300,7 @@ impl StreamCutter {
         self.state = CutterState::Block { mark, run, closing: 0 };
     }
 
-    /// Begins a block: the fence in `held` is never shown.
+    /// Begins a block: the fence in `held_text` is never shown.
     fn open_block(&mut self, mark: char, run: usize) {
         self.held_text.clear();
         self.block = Some(String::new());

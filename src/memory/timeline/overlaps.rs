@@ -24,7 +24,7 @@ use colloquy_core::ids::{FactId, TurnId};
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AudienceOverlap {
     pub local_fact: FactId,
-    /// A fact in [`Timeline::other_memories`], or a fact of this memory from before a person wrote `here`.
+    /// A fact in [`Timeline::other_memories`], or a fact of this memory from before a person wrote `local_fact`.
     pub foreign_fact: FactId,
     /// The cosine of the two vectors, in [-1, 1].
     pub cosine: f32,

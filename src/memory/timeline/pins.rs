@@ -100,7 +100,8 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
         }
     }
 
-    /// Records that `fact` may be folded into `into`, if the fold may protect `into`. Then follows the folds of `into`.
+    /// Records that `fact` may be folded into `original`, if the fold may protect `original`. Then follows the folds of
+    /// `original`.
     pub(super) fn record_fold(&mut self, fact: usize, original: FactId) {
         let mut noting = vec![(fact, original)];
         while let Some((fact, original)) = noting.pop() {

@@ -43,7 +43,8 @@ pub struct StateChanges {
     pub generation: i64,
     /// The highest `seq` of the world's actions, also of unsaid ones; 0: none.
     pub last_action: i64,
-    /// In order of their events (by `at`, then by `seq`). A late change of a job comes before changes said later.
+    /// In order of their events (by `changed_at`, then by `seq`). A late change of a job comes before changes said
+    /// later.
     pub changes: Vec<StoredStateChange>,
 }
 

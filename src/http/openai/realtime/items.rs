@@ -169,7 +169,7 @@ pub struct Conversation {
 }
 
 impl Conversation {
-    /// The conversation of a session whose last turn is `last`. Its earlier items are not listed.
+    /// The conversation of a session whose last turn is `last_turn`. Its earlier items are not listed.
     pub fn after(last_turn: Option<&Turn>) -> Self {
         Self {
             items: Vec::new(),
@@ -281,7 +281,7 @@ impl Conversation {
         }
     }
 
-    /// The waiting lines before position `at`, joined as the player's line of a turn, with their ids.
+    /// The waiting lines before position `end`, joined as the player's line of a turn, with their ids.
     pub fn waiting_line_before(&self, end: usize) -> (String, Vec<String>) {
         let lines = self.items.iter().take(end).filter(|item| item.is_waiting_line());
         let (texts, ids): (Vec<&str>, Vec<String>) = lines.map(|item| (item.text.as_str(), item.id.clone())).unzip();

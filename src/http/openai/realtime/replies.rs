@@ -332,7 +332,7 @@ impl Connection {
         }
     }
 
-    /// Cuts the reply under way, whose turn has begun. `heard`: how much was heard; `None`: all that was sent.
+    /// Cuts the reply under way, whose turn has begun. `heard_length`: how much was heard; `None`: all that was sent.
     pub async fn cut_reply(
         &mut self,
         heard_length: Option<HeardLength>,

@@ -325,7 +325,7 @@ impl Talk {
         })
     }
 
-    /// Makes the talk ready for a reply to `words`.
+    /// Makes the talk ready for a reply to `talk_words`.
     ///
     /// # Errors
     /// The session or the NPC is gone.

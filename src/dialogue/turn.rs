@@ -103,12 +103,8 @@ async fn run_turn_steps(
     let budgets = services.models.budgets();
     let reply_steps = async {
         // Each step has its own box. Otherwise the turn's future would be as large as all its steps together.
-        let gathering = Box::pin(gather::gather_timed(
-            services,
-            &input,
-            IntentSource::for_turn(&input),
-            &stopwatch,
-        ));
+        let source = IntentSource::for_turn(&input);
+        let gathering = Box::pin(gather::gather_timed(services, &input, source, &stopwatch));
         let gathering = gathering.instrument(debug_span!("turn.gather"));
         let gathered = unless_cut(&mut cut_signal, gathering).await??;
         let assembling = async { assemble_for_reply(services, &input, &gathered) };

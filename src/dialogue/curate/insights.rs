@@ -2,7 +2,10 @@
 
 use super::material::PassMaterial;
 use crate::{Services, locks::LocksByWords};
-use colloquy_core::{ids::TurnId, scope::TenantScope};
+use colloquy_core::{
+    ids::{DialogueId, TurnId},
+    scope::TenantScope,
+};
 use colloquy_memory::{
     insight::Insight,
     locks::{DisclosureLock, DisclosureLocks},
@@ -63,16 +66,7 @@ pub(super) async fn insights_for_npcs(
             rests_on,
             inherited_locks,
         } = new;
-        if material.hidden.are_told_by(&text) {
-            tracing::info!(dialogue = %dialogue.id, "an insight told what the pass had not read");
-            continue;
-        }
-        // An empty text takes an earlier insight back.
-        let Some(text) = text
-            .is_empty()
-            .then(String::new)
-            .or_else(|| without_content(&text, &material.forgotten))
-        else {
+        let Some(text) = usable_text(material, dialogue.id, text) else {
             continue;
         };
         let mut locks = locks.locks_of(&[&text, &entity]);
@@ -97,6 +91,18 @@ pub(super) async fn insights_for_npcs(
         }));
     }
     Ok(insights)
+}
+
+/// Returns the text of an insight without what was forgotten. An empty text takes an earlier insight back.
+fn usable_text(material: &PassMaterial, dialogue: DialogueId, text: String) -> Option<String> {
+    if material.hidden.are_told_by(&text) {
+        tracing::info!(%dialogue, "an insight told what the pass had not read");
+        return None;
+    }
+    if text.is_empty() {
+        return Some(text);
+    }
+    without_content(&text, &material.forgotten)
 }
 
 /// Returns the locks of what the dialogue may have told by the last turn of the pass, the one of `trace`.

@@ -38,7 +38,7 @@ use colloquy_memory::{
     state::WorldState,
     summary::Meeting,
     tokens::TokenCounter,
-    trace::{CallTrace, Timings, TopicGate},
+    trace::{CallTrace, TopicGate},
 };
 use colloquy_ports::{
     StoreResult,
@@ -182,6 +182,7 @@ pub(super) async fn gather_timed(
         scenarios: related.past.is_some(),
         overheard: !related.overheard.lines.is_empty(),
     };
+    let timings = recalled.timings(reads.intent_ms);
     Ok(GatheredContext {
         scene: reads.scene,
         witnesses: reads.witnesses,
@@ -211,13 +212,8 @@ pub(super) async fn gather_timed(
         insights: related.insights,
         counter: reply_counter(services, &input.npc),
         calls: reads.calls,
+        timings,
         notes: recalled.notes,
-        timings: Timings {
-            embed: recalled.embed_ms,
-            recall: recalled.recall_ms,
-            intent: reads.intent_ms,
-            ..Timings::default()
-        },
     })
 }
 

@@ -14,7 +14,13 @@ use crate::{
     recall::{self, RecallClock, RecallHit, RecallRequest, RecallResult, SearchQuery},
     scenarios,
 };
-use colloquy_memory::{aliases::SpeakerAndListener, keywords::TermWeights, party, trace::CallTrace, turn::Intent};
+use colloquy_memory::{
+    aliases::SpeakerAndListener,
+    keywords::TermWeights,
+    party,
+    trace::{CallTrace, Timings},
+    turn::Intent,
+};
 use colloquy_ports::{
     StoreResult,
     embedder::EmbedAs,
@@ -88,6 +94,15 @@ impl LineRecall<'_> {
             &self.query.terms
         } else {
             &self.query.words
+        }
+    }
+
+    pub(super) fn timings(&self, intent_ms: f64) -> Timings {
+        Timings {
+            embed: self.embed_ms,
+            recall: self.recall_ms,
+            intent: intent_ms,
+            ..Timings::default()
         }
     }
 

@@ -130,29 +130,24 @@ pub(super) async fn speak_reply(
         unless_cut(cut_signal, opening).await?.0
     };
     let streamed = read_stream(&mut voice, opened?, is_given, cut_signal, stopwatch, began_ms).await?;
-    let StreamedReply {
-        cut,
-        usage,
-        first_token_ms,
-        tool_calls,
-        notes,
-    } = streamed;
     let reply_ms = stopwatch.total_ms() - began_ms;
-    let usage = usage.unwrap_or_else(|| Usage {
+    let usage = streamed.usage.unwrap_or_else(|| Usage {
         prompt_tokens: question.prompt_tokens,
         cached_tokens: 0,
         completion_tokens: question.counter.count_tokens(&voice.raw),
     });
     call.millis = reply_ms;
-    call.first_token_millis = call.first_token_millis.or(first_token_ms);
+    call.first_token_millis = call.first_token_millis.or(streamed.first_token_ms);
     call.usage = usage;
-    let finished = match cut {
+    // Each note of the stream names a limit.
+    let at_limit = !streamed.notes.is_empty();
+    let finished = match streamed.cut {
         Some(cut) => voice.finish_cut(&cut)?,
-        None if !tool_calls.is_empty() => return Err(voice.finish_before_tools(tool_calls, usage, !notes.is_empty())),
+        None if !streamed.tool_calls.is_empty() => {
+            return Err(voice.finish_before_tools(streamed.tool_calls, usage, at_limit));
+        }
         None => voice.finish_completed()?,
     };
-    // Each note of the stream names a limit.
-    let at_limit = !notes.is_empty();
     if let Some(chat) = &input.chat {
         chat.set_reply_end(if at_limit {
             ReplyEnd::AtLimit
@@ -171,12 +166,12 @@ pub(super) async fn speak_reply(
         began_block: finished.began_block,
         usage,
         call,
-        first_token_ms: first_token_ms.unwrap_or(reply_ms),
+        first_token_ms: streamed.first_token_ms.unwrap_or(reply_ms),
         whole_ms: reply_ms,
         ends: cues.len() < tags,
         cues,
         at_limit,
-        notes,
+        notes: streamed.notes,
     })
 }
 

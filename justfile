@@ -10,6 +10,7 @@ _list:
 # formatting and lints, as scripts/test.sh has them
 check:
     cargo fmt --all --check
+    scripts/names.py
     CARGO_TARGET_DIR={{ quote(products) }} cargo clippy --locked --lib --bins --no-default-features -- -D warnings
     CARGO_TARGET_DIR={{ quote(products) }} cargo clippy --locked --workspace --all-targets --features {{ features }} -- -D warnings
 

@@ -44,7 +44,7 @@ def end_of(text, start, opening, closing):
 
 def without_tests(text):
     """Blanks modules of tests."""
-    for module in re.finditer(r"#\[cfg\((?:all\()?test\b[^\]]*\]\s*(?:pub(?:\([^)]*\))?\s+)?mod\s+\w+\s*\{", text):
+    for module in re.finditer(r"#\[cfg\((?:all\()?test\b[^\]]*\]\s*(?:#\[[^\]]*\]\s*)*(?:pub(?:\([^)]*\))?\s+)?mod\s+\w+\s*\{", text):
         end = end_of(text, module.end(), "{", "}")
         text = text[: module.start()] + blank(text[module.start() : end]) + text[end:]
     return text

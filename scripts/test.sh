@@ -63,6 +63,9 @@ cargo --version
 say "formatting"
 cargo fmt --all --check
 
+say "names"
+if command -v python3 >/dev/null; then scripts/names.py; fi
+
 say "lints"
 # Checks the embedded stores alone, then everything with all features.
 cargo clippy --locked --lib --bins --no-default-features -- -D warnings

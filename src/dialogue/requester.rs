@@ -78,7 +78,7 @@ impl LateRequesters {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Requesters {
     author: Requester,
-    other_requesters: Vec<Requester>,
+    companions: Vec<Requester>,
     late: LateRequesters,
 }
 
@@ -89,22 +89,22 @@ impl From<Requester> for Requesters {
 }
 
 impl Requesters {
-    /// `author` requested the target of the rewind, and `other_requesters` requested less at the same time. `late`
+    /// `author` requested the target of the rewind, and `companions` requested less at the same time. `late`
     /// requesters got no answer from an earlier rewind or the end of a turn.
     ///
     /// A rewind whose author has no key takes the key of another requester, but no late key: a late key may have an
     /// outcome already.
     #[must_use]
-    pub fn new(mut author: Requester, mut other_requesters: Vec<Requester>, late: LateRequesters) -> Self {
-        for other in &mut other_requesters {
+    pub fn new(mut author: Requester, mut companions: Vec<Requester>, late: LateRequesters) -> Self {
+        for other in &mut companions {
             other.key.take_if(|key| late.has_key(key));
         }
         if author.key.is_none() {
-            author.key = other_requesters.iter_mut().rev().find_map(|other| other.key.take());
+            author.key = companions.iter_mut().rev().find_map(|other| other.key.take());
         }
         Self {
             author,
-            other_requesters,
+            companions,
             late,
         }
     }
@@ -117,7 +117,7 @@ impl Requesters {
 
     /// Returns the keys that have the same outcome as the rewind.
     pub fn other_keys(&self) -> impl Iterator<Item = &String> {
-        let other_keys = self.other_requesters.iter().filter_map(|other| other.key.as_ref());
+        let other_keys = self.companions.iter().filter_map(|other| other.key.as_ref());
         self.late
             .keys()
             .chain(other_keys)
@@ -134,7 +134,7 @@ impl Requesters {
     pub fn audit_edits(&self, ids: &IdSource, moment: DateTime<Utc>, dialogue: DialogueId) -> Vec<Edit> {
         let requesters = std::iter::once(&self.author)
             .chain(&self.late.unaudited)
-            .chain(&self.other_requesters);
+            .chain(&self.companions);
         requesters
             .map(|requester| requester.audit_edit(ids, moment, dialogue))
             .collect()

@@ -139,7 +139,7 @@ where
             match accepted {
                 AcceptedLine::Repeated(turn) => replay_turn(&turn, for_player, &sender).await,
                 AcceptedLine::Turn { done: turn_receiver } => {
-                    relay_events(events, turn_receiver, &mark, for_player, &sender).await
+                    relay_events(events, turn_receiver, &mark, for_player, &sender).await;
                 }
             }
         };

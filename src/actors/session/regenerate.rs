@@ -28,7 +28,7 @@ impl Session {
             look.into_actor(self)
                 .map(move |keyed_turn, session, ctx| match keyed_turn {
                     Ok(Some(keyed_turn)) if keyed_turn.stands => {
-                        reply.answer(Ok(AcceptedLine::Repeated(Arc::new(keyed_turn.turn))))
+                        reply.answer(Ok(AcceptedLine::Repeated(Arc::new(keyed_turn.turn))));
                     }
                     // The key may belong to a cut reply that is being continued.
                     Ok(Some(_)) => {

@@ -39,5 +39,5 @@ pub async fn make_dry_run(
     let last_call_at = services.clock.monotonic_now() + last_call_in;
     // A person asked for the pass, and not the player.
     let pass = with_usage_owner(owner, None, make_pass(services, scope, &job, &job_input, last_call_at));
-    with_usage_tally(pass).await
+    Box::pin(with_usage_tally(pass)).await
 }

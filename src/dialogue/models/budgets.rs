@@ -570,8 +570,8 @@ impl Budgets {
         let changed = change(&mut accounts);
         let levels_after = levels(&accounts);
         drop(accounts);
-        let changes = levels_before.into_iter().zip(levels_after).zip(Budgeted::ALL);
-        for (((before, ..), (after, used, limit)), budget) in changes {
+        let rises = levels_before.into_iter().zip(levels_after).zip(Budgeted::ALL);
+        for (((before, ..), (after, used, limit)), budget) in rises {
             let name = budget.as_str();
             if after > before {
                 let warning = BudgetWarning {

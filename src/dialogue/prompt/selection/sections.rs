@@ -194,7 +194,7 @@ impl PromptSelection {
                 scene_notes.add_content(hash);
             }),
             part_section("actions", actions.tokens() > 0, &actions_size, |hash| {
-                actions.add_content(hash)
+                actions.add_content(hash);
             }),
         ]
     }

@@ -202,7 +202,7 @@ impl Connection {
         let turn_stands = |turn: &Arc<Turn>| rewound.is_none_or(|rewound| rewound.head_turn >= turn.number);
         match result {
             Ok(turn) if turn_stands(&turn) => {
-                self.keep_turn(*response, &turn, rewound.and_then(|record| record.heard_chars))
+                self.keep_turn(*response, &turn, rewound.and_then(|record| record.heard_chars));
             }
             Ok(_) => self.drop_turn(*response, None, keeps_item),
             Err(problem) => self.drop_turn(*response, Some(problem), keeps_item),

@@ -81,17 +81,21 @@ fn transport_config(state: &AppState) -> StreamableHttpServerConfig {
         .enforce_origin_validation()
 }
 
+fn is_enabled(context: &guard::GuardContext<'_>) -> bool {
+    let state = context.app_data::<web::Data<AppState>>();
+    state.is_some_and(|state| state.mcp.enabled)
+}
+
 /// Registers the endpoint. With `mcp.enabled` off, the route answers 404.
 pub(super) fn configure(cfg: &mut ServiceConfig) {
-    let is_enabled = guard::fn_guard(|context| {
-        context
-            .app_data::<web::Data<AppState>>()
-            .is_some_and(|state| state.mcp.enabled)
-    });
+    let endpoint = web::resource("/mcp").guard(guard::fn_guard(is_enabled));
     cfg.app_data(Rc::new(Endpoint::default()))
-        .service(web::resource("/mcp").guard(is_enabled).route(web::route().to(serve)));
+        .service(endpoint.route(web::route().to(serve)));
     #[cfg(feature = "mcp-fixtures")]
-    cfg.service(web::resource("/mcp/fixtures").route(web::route().to(serve_fixtures)));
+    {
+        let fixtures = web::resource("/mcp/fixtures").guard(guard::fn_guard(is_enabled));
+        cfg.service(fixtures.route(web::route().to(serve_fixtures)));
+    }
 }
 
 /// Answers a message of the protocol. The message counts as a request of the caller; the operations that it calls

@@ -38,9 +38,9 @@ impl SettingKind {
             Value::Empty(..) => return None,
         })
     }
-    /// True if a value of type `given` is valid here.
-    pub(super) fn accepts_kind(self, given: Self) -> bool {
-        self == given || (self == Self::Number && given == Self::Integer)
+    /// True if a value of type `value_kind` is valid here.
+    pub(super) fn accepts_kind(self, value_kind: Self) -> bool {
+        self == value_kind || (self == Self::Number && value_kind == Self::Integer)
     }
     pub(super) fn describe_kind(self) -> &'static str {
         match self {
@@ -97,7 +97,7 @@ pub(super) struct SettingValue {
 /// The merged layers, and all known keys.
 pub(super) struct MergedConfig {
     pub figment: Figment,
-    pub known: BTreeMap<String, SettingKind>,
+    pub known_settings: BTreeMap<String, SettingKind>,
     /// The keys that may be unset: an empty text is their default.
     unsettable: BTreeSet<String>,
     pub leaves: Vec<SettingValue>,
@@ -106,18 +106,18 @@ pub(super) struct MergedConfig {
 impl MergedConfig {
     /// Returns the merged settings, with the defaults in place of `keys`. Unset settings have no value.
     pub(super) fn without_keys(&self, keys: &[String]) -> Figment {
-        let kept = || self.leaves.iter().filter(|leaf| !keys.contains(&leaf.key));
+        let remaining_leaves = || self.leaves.iter().filter(|leaf| !keys.contains(&leaf.key));
         let mut settings = self.figment.clone();
         if !keys.is_empty() {
             let mut tree = Dict::new();
-            for leaf in kept() {
+            for leaf in remaining_leaves() {
                 insert_at_key(&mut tree, &leaf.key, leaf.value.clone());
             }
             settings = Figment::from(Toml::string(DEFAULTS)).merge(EnvLayer(tree));
         }
         let mut unset: BTreeSet<&String> = self.unsettable.iter().collect();
         let mut tree = Dict::new();
-        for leaf in kept() {
+        for leaf in remaining_leaves() {
             if let Value::String(tag, text) = &leaf.value
                 && !text.trim().is_empty()
                 && unset.remove(&leaf.key)
@@ -132,12 +132,12 @@ impl MergedConfig {
     }
     /// Returns the type of the setting `key`, if the setting exists.
     pub(super) fn kind_of(&self, key: &str) -> Option<SettingKind> {
-        kind_of(&self.known, key)
+        kind_of(&self.known_settings, key)
     }
 }
 
-fn kind_of(known: &BTreeMap<String, SettingKind>, key: &str) -> Option<SettingKind> {
-    known.get(key).copied().or_else(|| {
+fn kind_of(known_settings: &BTreeMap<String, SettingKind>, key: &str) -> Option<SettingKind> {
+    known_settings.get(key).copied().or_else(|| {
         KEYS_WITHOUT_DEFAULT
             .iter()
             .find(|(pattern, _)| matches_pattern(pattern, key))
@@ -156,9 +156,10 @@ fn is_in_table(key: &str) -> bool {
 }
 
 pub(super) fn matches_pattern(pattern: &str, key: &str) -> bool {
-    let (mut parts, mut given) = (pattern.split('.'), key.split('.'));
+    let mut parts = pattern.split('.');
+    let mut names = key.split('.');
     loop {
-        match (parts.next(), given.next()) {
+        match (parts.next(), names.next()) {
             (None, None) => return true,
             (Some("*"), Some(name)) if !name.is_empty() => {}
             (Some(part), Some(name)) if part == name => {}
@@ -170,14 +171,15 @@ pub(super) fn matches_pattern(pattern: &str, key: &str) -> bool {
 /// Merges the defaults, the files and the environment. Fails only if a file cannot be read as TOML.
 pub(super) fn merge_layers(sources: &ConfigSources) -> Result<MergedConfig, ConfigFault> {
     let defaults = Figment::from(Toml::string(DEFAULTS));
-    let (mut known, mut unsettable) = (BTreeMap::new(), BTreeSet::new());
+    let mut known_settings = BTreeMap::new();
+    let mut unsettable = BTreeSet::new();
     let tree = defaults.extract::<Dict>().map_err(|e| unreadable_fault(&e))?;
     flatten_tree("", &tree, &mut |key, value| {
         if value.as_str() == Some("") {
             unsettable.insert(key.clone());
         }
         if let Some(kind) = SettingKind::of_value(value) {
-            known.insert(key, kind);
+            known_settings.insert(key, kind);
         }
     });
 
@@ -187,7 +189,7 @@ pub(super) fn merge_layers(sources: &ConfigSources) -> Result<MergedConfig, Conf
         } else if let Some(path) = sources.optional_file.as_ref().filter(|path| path.exists()) {
             figment = figment.merge(Toml::file_exact(path));
         }
-        figment = figment.merge(EnvLayer::new(&sources.env, &known));
+        figment = figment.merge(EnvLayer::new(&sources.env, &known_settings));
         if let Some(path) = &sources.override_file {
             figment = figment.merge(read_toml_file(path)?);
         }
@@ -215,7 +217,7 @@ pub(super) fn merge_layers(sources: &ConfigSources) -> Result<MergedConfig, Conf
     });
     Ok(MergedConfig {
         figment,
-        known,
+        known_settings,
         unsettable,
         leaves,
     })
@@ -240,17 +242,17 @@ fn unreadable_fault(error: &figment::Error) -> ConfigFault {
 
 /// Returns a TOML error without the quoted line, which may contain a secret.
 fn without_source(text: &str) -> String {
-    let quoted = |line: &str| {
+    let is_quoted = |line: &str| {
         let line = line.trim_start().trim_start_matches(|c: char| c.is_ascii_digit());
         line.trim_start().starts_with('|')
     };
-    let told: Vec<&str> = text
+    let error_lines: Vec<&str> = text
         .lines()
-        .filter(|line| !quoted(line))
+        .filter(|line| !is_quoted(line))
         .map(str::trim)
         .filter(|line| !line.is_empty())
         .collect();
-    told.join(": ")
+    error_lines.join(": ")
 }
 
 /// Describes the source of a value for a person.
@@ -284,7 +286,7 @@ struct EnvLayer(Dict);
 impl EnvLayer {
     const NAME: &'static str = "the environment";
 
-    fn new(env: &[(String, String)], known: &BTreeMap<String, SettingKind>) -> Self {
+    fn new(env: &[(String, String)], known_settings: &BTreeMap<String, SettingKind>) -> Self {
         let mut root = Dict::new();
         for (name, text) in env {
             let Some(path) = name.strip_prefix(ENV_PREFIX) else {
@@ -294,7 +296,7 @@ impl EnvLayer {
             let kind = if is_in_table(&key) {
                 Some(SettingKind::Table)
             } else {
-                kind_of(known, &key)
+                kind_of(known_settings, &key)
             };
             let value = parse_as_kind(kind, text);
             insert_at_key(&mut root, &key, value);

@@ -241,10 +241,10 @@ pub const PRESETS: [Preset; 10] = [
 /// The names of all presets, in the same order.
 pub const PRESET_NAMES: [&str; PRESETS.len()] = {
     let mut names = [""; PRESETS.len()];
-    let mut at = 0;
-    while at < names.len() {
-        names[at] = PRESETS[at].name;
-        at += 1;
+    let mut index = 0;
+    while index < names.len() {
+        names[index] = PRESETS[index].name;
+        index += 1;
     }
     names
 };

@@ -53,11 +53,11 @@ pub(super) fn range_of(key: &str) -> Option<(f64, f64)> {
 pub(super) fn check_keys(merged: &MergedConfig) -> Vec<ConfigFault> {
     let mut faults = Vec::new();
     for leaf in &merged.leaves {
-        let mut fault = |what: String| {
+        let mut fault = |demand: String| {
             faults.push(ConfigFault {
                 key: leaf.key.clone(),
                 source: leaf.source.clone(),
-                message: what,
+                message: demand,
             });
         };
         let Some(kind) = merged.kind_of(&leaf.key) else {
@@ -79,8 +79,8 @@ pub(super) fn check_keys(merged: &MergedConfig) -> Vec<ConfigFault> {
         let text = leaf.value.as_str().unwrap_or_default();
         let is_optional = |choices: &[&str]| text.trim().is_empty() || choices.contains(&text.trim());
         let choices_in = |all: &'static [(&'static str, &'static [&'static str])]| {
-            let found = all.iter().find(|(key, _)| matches_pattern(key, &leaf.key));
-            found.map(|(_, choices)| *choices)
+            let entry = all.iter().find(|(key, _)| matches_pattern(key, &leaf.key));
+            entry.map(|(_, choices)| *choices)
         };
         if let Some(choices) = choices_in(SETTING_CHOICES).filter(|choices| !choices.contains(&text)) {
             fault(format!("must be one of: {}", choices.join(", ")));
@@ -104,7 +104,7 @@ fn as_f64(value: &Value) -> Option<f64> {
 fn unknown_key_message(merged: &MergedConfig, key: &str) -> String {
     let (section, name) = key.rsplit_once('.').unwrap_or(("", key));
     let elsewhere: Vec<&str> = merged
-        .known
+        .known_settings
         .keys()
         .filter(|k| k.rsplit('.').next() == Some(name))
         .map(String::as_str)
@@ -113,7 +113,7 @@ fn unknown_key_message(merged: &MergedConfig, key: &str) -> String {
         return format!("there is no such setting; did you mean {}?", elsewhere.join(" or "));
     }
     let siblings: Vec<&str> = merged
-        .known
+        .known_settings
         .keys()
         .filter_map(|k| k.strip_prefix(section)?.strip_prefix('.'))
         .filter(|rest| !section.is_empty() && !rest.contains('.'))
@@ -141,11 +141,11 @@ fn check_chat_models(config: &Config, faults: &mut Vec<ConfigFault>) {
 /// Checks the consistency between settings.
 pub(super) fn check_consistency(config: &Config, faults: &mut Vec<ConfigFault>) {
     check_chat_models(config, faults);
-    let mut fault = |key: &str, what: String| {
+    let mut fault = |key: &str, demand: String| {
         faults.push(ConfigFault {
             key: key.to_owned(),
             source: None,
-            message: what,
+            message: demand,
         });
     };
     check_stores(config, &mut fault);
@@ -159,23 +159,23 @@ pub(super) fn check_consistency(config: &Config, faults: &mut Vec<ConfigFault>) 
 }
 
 fn check_traces(config: &Config, fault: &mut impl FnMut(&str, String)) {
-    if let Some(Err(what)) = config
+    if let Some(Err(demand)) = config
         .telemetry
         .metrics_listen
         .as_deref()
         .map(str::parse::<ListenAddress>)
     {
-        fault("telemetry.metrics_listen", what);
+        fault("telemetry.metrics_listen", demand);
     }
     let Some(url) = &config.telemetry.traces_url else {
         return;
     };
     if !CAN_EXPORT {
-        let what = "this build cannot send traces: build it with `--features otel`, or leave it empty";
-        fault("telemetry.traces_url", what.into());
+        let demand = "this build cannot send traces: build it with `--features otel`, or leave it empty";
+        fault("telemetry.traces_url", demand.into());
     } else if !is_http(url) {
-        let what = "must be a URL that starts with http:// or https://";
-        fault("telemetry.traces_url", what.into());
+        let demand = "must be a URL that starts with http:// or https://";
+        fault("telemetry.traces_url", demand.into());
     }
     if config.telemetry.service_name.trim().is_empty() {
         fault("telemetry.service_name", "must not be empty".into());
@@ -190,9 +190,9 @@ fn check_stores(config: &Config, fault: &mut impl FnMut(&str, String)) {
         if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
             fault("ledger.url", "must start with sqlite: or postgres://".into());
         } else if Url::parse(url).is_err() {
-            let what = "cannot be read: must be postgres://user:password@host:port/database, with everything in \
+            let demand = "cannot be read: must be postgres://user:password@host:port/database, with everything in \
                         user and password escaped that is neither a letter nor a digit";
-            fault("ledger.url", what.into());
+            fault("ledger.url", demand.into());
         }
     }
     if !config.buffer.is_in_process() {
@@ -203,8 +203,8 @@ fn check_stores(config: &Config, fault: &mut impl FnMut(&str, String)) {
                 "must be memory: or start with redis:// or rediss://".into(),
             );
         } else if Url::parse(url).is_err() {
-            let what = "cannot be read: must be redis://user:password@host:port/database";
-            fault("buffer.url", what.into());
+            let demand = "cannot be read: must be redis://user:password@host:port/database";
+            fault("buffer.url", demand.into());
         }
     }
     let vectors = &config.vectors;
@@ -217,8 +217,8 @@ fn check_stores(config: &Config, fault: &mut impl FnMut(&str, String)) {
         // Errors would show the password.
         fault("vectors.url", "must hold no password; set vectors.api_key".into());
     }
-    let named = |b: u8| b.is_ascii_alphanumeric() || b"_-".contains(&b);
-    if vectors.collection.is_empty() || vectors.collection.len() > 64 || !vectors.collection.bytes().all(named) {
+    let is_allowed = |b: u8| b.is_ascii_alphanumeric() || b"_-".contains(&b);
+    if vectors.collection.is_empty() || vectors.collection.len() > 64 || !vectors.collection.bytes().all(is_allowed) {
         fault(
             "vectors.collection",
             "must have 1 to 64 letters, digits, _ and -".into(),
@@ -366,8 +366,8 @@ fn check_numbers(config: &Config, fault: &mut impl FnMut(&str, String)) {
         fault("turn.timeout_ms", "must not be below llm.tasks.reply.timeout_ms".into());
     }
     if (1..30).contains(&config.retention.audit_d) {
-        let what = "must be 0 or at least 30: newer lines of the audit log cannot be deleted";
-        fault("retention.audit_d", what.into());
+        let demand = "must be 0 or at least 30: newer lines of the audit log cannot be deleted";
+        fault("retention.audit_d", demand.into());
     }
     check_lease(config, fault);
     check_retries(config, fault);
@@ -379,8 +379,8 @@ fn check_retries(config: &Config, fault: &mut impl FnMut(&str, String)) {
     const WEEK_MS: u64 = 7 * 24 * 3_600 * 1_000;
     let delays = &config.webhooks.retry_delays_ms;
     if delays.len() > 50 || delays.iter().any(|delay| *delay > WEEK_MS) {
-        let what = format!("must be at most 50 delays, each of at most {WEEK_MS}");
-        fault("webhooks.retry_delays_ms", what);
+        let demand = format!("must be at most 50 delays, each of at most {WEEK_MS}");
+        fault("webhooks.retry_delays_ms", demand);
     }
 }
 

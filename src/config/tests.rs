@@ -54,7 +54,7 @@ fn defaults_match_the_documented_numbers() {
 #[test]
 fn numbers_and_ranges_correspond_one_to_one() {
     let merged = layers::merge_layers(&ConfigSources::default()).unwrap();
-    for (key, kind) in &merged.known {
+    for (key, kind) in &merged.known_settings {
         if matches!(kind, SettingKind::Integer | SettingKind::Number) {
             assert!(rules::range_of(key).is_some(), "{key} has no range");
         }

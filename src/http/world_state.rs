@@ -288,9 +288,9 @@ async fn turn_time(
     committed_at.ok_or_else(|| Problem::not_found("turn"))
 }
 
-fn cause_of(found: &CausedState, part: &StatePart) -> Option<CauseView> {
-    let ValueCause { cause, changed_at: at } = found.causes.get(part)?;
-    Some(CauseView::new(cause, *at))
+fn cause_of(caused_state: &CausedState, part: &StatePart) -> Option<CauseView> {
+    let ValueCause { cause, changed_at } = caused_state.causes.get(part)?;
+    Some(CauseView::new(cause, *changed_at))
 }
 
 fn caused_text(caused_state: &CausedState, value: &str, part: &StatePart) -> CausedText {

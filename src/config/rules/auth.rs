@@ -15,8 +15,8 @@ use colloquy_tenancy::auth::{ALL_TENANTS, IssuerSettings};
 pub(super) fn check_auth(config: &Config, fault: &mut impl FnMut(&str, String)) {
     let beyond_loopback = match config.server.listen.parse::<ListenAddress>() {
         Ok(listen) => !listen.0.ip().is_loopback(),
-        Err(what) => {
-            fault("server.listen", what);
+        Err(demand) => {
+            fault("server.listen", demand);
             false
         }
     };

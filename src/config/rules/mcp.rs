@@ -9,8 +9,8 @@ pub(super) fn check_mcp(config: &Config, fault: &mut impl FnMut(&str, String)) {
         // `:*` stands for every port.
         let site = origin.strip_suffix(":*").unwrap_or(origin);
         if origin != "null" && !is_http(site) {
-            let what = format!("`{origin}` must be an origin such as https://studio.example.com:443, or null");
-            fault("mcp.allowed_origins", what);
+            let demand = format!("`{origin}` must be an origin such as https://studio.example.com:443, or null");
+            fault("mcp.allowed_origins", demand);
         }
     }
 }

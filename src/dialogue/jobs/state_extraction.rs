@@ -96,8 +96,8 @@ async fn ask_for_block(
 ) -> Result<StateBlock, JobError> {
     let turn = &job_input.turn;
     let npc = &job_input.npc;
-    let others = cast.iter().filter(|member| member.id != npc.id);
-    let other_names: Vec<String> = others.map(|member| escape_untrusted(&member.name)).collect();
+    let other_members = cast.iter().filter(|member| member.id != npc.id);
+    let other_names: Vec<String> = other_members.map(|member| escape_untrusted(&member.name)).collect();
     let values = context! {
         npc_name => npc.name.as_str(),
         others => other_names,

@@ -40,10 +40,10 @@ pub(super) fn system_values(
 ) -> Value {
     let players_language = world.settings.reply_language == Some(ReplyLanguage::Player);
     // If replies follow the player's language, NPCs among themselves use the world's language.
-    let spoken = if players_language { world.language } else { npc.language };
+    let spoken_language = if players_language { world.language } else { npc.language };
     context! {
         players_language,
-        spoken => spoken.as_str(),
+        spoken => spoken_language.as_str(),
         world => context! {
             name => world.name.as_str(), premise => world.premise.as_str(), rules => world.rules.clone(),
         },

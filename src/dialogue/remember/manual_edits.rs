@@ -80,8 +80,8 @@ pub async fn write_manual_fact(
         .create_fact(scope, &new_fact, settles, edit)
         .await?;
     relay_or_log(services).await;
-    let written = services.ledger.facts.load_fact(scope, new_fact.id).await?;
-    written.ok_or_else(|| StoreError::Rejected(format!("{} was written and is not there", new_fact.id)).into())
+    let stored_fact = services.ledger.facts.load_fact(scope, new_fact.id).await?;
+    stored_fact.ok_or_else(|| StoreError::Rejected(format!("{} was written and is not there", new_fact.id)).into())
 }
 
 /// True if a similar fact was told to an NPC that may know the new fact. Contradictions are then found in the

@@ -49,9 +49,9 @@ pub(super) async fn write_updates(
     answer: Option<&str>,
     judge: &mut Judge<'_>,
 ) -> Result<Option<Vec<WrittenUpdate>>, JobError> {
-    let written = plan_and_write(updates, since, trigger, answer, judge).await;
+    let written_updates = plan_and_write(updates, since, trigger, answer, judge).await;
     judge.store_verdicts().await;
-    written
+    written_updates
 }
 
 async fn plan_and_write(

@@ -154,21 +154,21 @@ impl SimilarFactsSearch<'_> {
         Ok(())
     }
 
-    async fn add_overlaps_of(&mut self, known: &KnownFact, new_facts: &[KnownFact]) -> StoreResult<()> {
+    async fn add_overlaps_of(&mut self, known_fact: &KnownFact, new_facts: &[KnownFact]) -> StoreResult<()> {
         let memory = self.memory;
-        let id = known.fact.id;
-        let query = NeighbourQuery::for_statement(&known.fact.statement, known.vector_as_said());
+        let id = known_fact.fact.id;
+        let query = NeighbourQuery::for_statement(&known_fact.fact.statement, known_fact.vector_as_said());
         let overlapping_scope = MemoryScope::Overlapping(&memory.audience);
         let overlaps = memory.find_overlaps(&mut self.index, overlapping_scope, id, &query);
         self.overlaps.extend(overlaps.await?);
-        if known.fact.authored {
+        if known_fact.fact.authored {
             let own_scope = MemoryScope::Of(&memory.audience);
             let overlaps = memory.find_overlaps(&mut self.index, own_scope, id, &query);
             self.overlaps.extend(overlaps.await?);
             // A fact from this turn is not yet in an index.
             let new_overlaps = new_facts
                 .iter()
-                .filter_map(|new_fact| memory.find_overlap(known, new_fact));
+                .filter_map(|new_fact| memory.find_overlap(known_fact, new_fact));
             self.overlaps.extend(new_overlaps);
         }
         Ok(())
@@ -222,17 +222,17 @@ impl AudienceMemory<'_> {
                 .await?;
             rows = self.read_rows(since, &search.fact_ids).await?;
         }
-        let mut known = rows.known_facts;
+        let mut known_facts = rows.known_facts;
         if let Some(addition) = addition {
             turns.push(to_spoken_turn(&addition.extraction, requests));
-            known.extend(new_facts);
+            known_facts.extend(new_facts);
         }
         Ok(TimelineRead::Complete(Timeline {
             since,
             audience: Some(self.audience.clone()),
             turns,
-            overlaps: self.retain_overlapping(search.overlaps, &known, &rows.foreign_facts),
-            known_facts: known,
+            overlaps: self.retain_overlapping(search.overlaps, &known_facts, &rows.foreign_facts),
+            known_facts,
             other_memories: rows.foreign_facts,
         }))
     }
@@ -340,18 +340,16 @@ impl AudienceMemory<'_> {
     fn retain_overlapping(
         &self,
         mut overlaps: Vec<AudienceOverlap>,
-        known: &[KnownFact],
+        known_facts: &[KnownFact],
         foreign_facts: &HashMap<FactId, Fact>,
     ) -> Vec<AudienceOverlap> {
         overlaps.retain(
-            |AudienceOverlap {
-                 foreign_fact: there, ..
-             }| match foreign_facts.get(there) {
+            |AudienceOverlap { foreign_fact, .. }| match foreign_facts.get(foreign_fact) {
                 // The premises of a conclusion are compared.
                 Some(fact) => {
                     fact.world == self.world && !fact.is_conclusion() && fact.audience.overlaps_audience(&self.audience)
                 }
-                None => known.iter().any(|known| known.fact.id == *there),
+                None => known_facts.iter().any(|known| known.fact.id == *foreign_fact),
             },
         );
         overlaps
@@ -490,11 +488,11 @@ impl AudienceMemory<'_> {
 }
 
 /// Returns a query by the subject's other names in this memory. `None`: the subject has no other name.
-fn query_by_other_names<'k>(known: &'k KnownFact, naming: &NameHistory<'_>) -> Option<NeighbourQuery<'k>> {
+fn query_by_other_names<'k>(known_fact: &'k KnownFact, naming: &NameHistory<'_>) -> Option<NeighbourQuery<'k>> {
     let keys = naming
-        .aliases_at(known.fact.valid_at)
-        .keys_of(&known.fact.statement.subject);
-    (keys.len() > 1).then(|| NeighbourQuery::for_statement_keys(&known.fact.statement, keys, &known.vector))
+        .aliases_at(known_fact.fact.valid_at)
+        .keys_of(&known_fact.fact.statement.subject);
+    (keys.len() > 1).then(|| NeighbourQuery::for_statement_keys(&known_fact.fact.statement, keys, &known_fact.vector))
 }
 
 /// Returns the `texts` without a vector, without repetition. `None`: all texts have a vector.
@@ -507,8 +505,8 @@ fn texts_without_vector<'t>(
 }
 
 /// Returns the facts said in this memory since `since` that have no vector, each with its text.
-fn facts_without_vector(known: &[KnownFact], since: DateTime<Utc>) -> Vec<(FactId, String)> {
-    let facts = known
+fn facts_without_vector(known_facts: &[KnownFact], since: DateTime<Utc>) -> Vec<(FactId, String)> {
+    let facts = known_facts
         .iter()
         .filter(|known| !known.foreign && known.fact.valid_at >= since && known.vector.is_empty());
     facts.map(|known| (known.fact.id, known.embedded_text())).collect()

@@ -92,8 +92,8 @@ pub(super) async fn reconcile_turn(
     updates.extend(shared_extraction.map(|extraction| writer.update_with(shared_facts, extraction, None)));
     let mut judge = Judge::new(services, scope, job_input.npc.language, MAX_CALLS_PER_TURN);
     let answer = job.answer.is_none().then_some(learned.answer.as_str());
-    let written = write_updates(&updates, job_input.turn.committed_at, &trigger, answer, &mut judge).await?;
-    let outcomes = updates.iter().zip(written.into_iter().flatten());
+    let written_updates = write_updates(&updates, job_input.turn.committed_at, &trigger, answer, &mut judge).await?;
+    let outcomes = updates.iter().zip(written_updates.into_iter().flatten());
     let added = outcomes.filter_map(|(update, outcome)| Some((update.addition.as_ref()?, outcome)));
     let changes = added.flat_map(|(addition, outcome)| memory_changes(&outcome, addition));
     Ok(Some(changes.collect()))
@@ -250,11 +250,11 @@ fn new_fact(job_input: &JobInput, audience: &Audience, injected: &InjectedMemory
 }
 
 /// Returns the changes for the dialogue's listeners: new standing facts, ended facts and contradicted facts.
-fn memory_changes(written: &WrittenUpdate, addition: &TurnAddition) -> Vec<MemoryChange> {
+fn memory_changes(written_update: &WrittenUpdate, addition: &TurnAddition) -> Vec<MemoryChange> {
     let WrittenUpdate {
         known_facts,
         resolution,
-    } = written;
+    } = written_update;
     let is_ended = |fact: FactId| {
         resolution
             .ends

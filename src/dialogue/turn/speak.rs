@@ -459,9 +459,9 @@ impl<'a> ReplyWriter<'a> {
             .unwrap_or_default()
     }
     fn finish_cut(self, cut: &Cut) -> Result<FinishedReply, TurnError> {
-        let heard_text = cut
-            .heard_chars
-            .map_or(self.text.as_str(), |heard_text| grapheme_prefix(&self.text, heard_text));
+        let heard_text = cut.heard_chars.map_or(self.text.as_str(), |heard_chars| {
+            grapheme_prefix(&self.text, heard_chars)
+        });
         if heard_text.trim().is_empty() {
             return Err(TurnError::CutBeforeReply);
         }
@@ -473,9 +473,9 @@ impl<'a> ReplyWriter<'a> {
         let stream_end = self.cutter.finish_reply();
         let new_cues = stream_end.cues.into_iter().zip(stream_end.cues_at);
         let removed = self.own_name.removed_chars();
-        let heard_of_them = new_cues
+        let heard_cues = new_cues
             .filter(|(_, position)| is_whole || self.earlier_chars + position.saturating_sub(removed) < heard_chars);
-        cues.extend(heard_of_them.map(|(cue, _)| cue));
+        cues.extend(heard_cues.map(|(cue, _)| cue));
         Ok(FinishedReply {
             status: TurnStatus::Interrupted,
             text: heard_text,

@@ -16,18 +16,25 @@ use super::{
     harness::{HttpTestOptions, HttpTestServer, HttpTestSocket, json_of},
 };
 
-/// Returns options with short limits and few places.
+/// Returns options with short limits and few places. Heads have time: on a busy machine, a head may wait for its turn.
 fn options(max_open: usize) -> HttpTestOptions {
     let mut options = HttpTestOptions {
         connections: ConnectionLimits {
             max_open,
             reserve: 2,
-            head: Duration::from_millis(400),
+            head: PATIENCE,
             write: Duration::from_millis(700),
         },
         ..HttpTestOptions::default()
     };
     options.http.body_timeout_ms = 600;
+    options
+}
+
+/// As [`options`], with a short limit for heads.
+fn options_with_short_heads(max_open: usize) -> HttpTestOptions {
+    let mut options = options(max_open);
+    options.connections.head = Duration::from_millis(400);
     options
 }
 
@@ -87,9 +94,7 @@ fn slow_body(token: &str) -> String {
 async fn slow_bodies_hold_few_connections_briefly() {
     let mut options = options(32);
     options.limits.player_in_flight = 4;
-    // Longer than the loop below takes on a busy machine: the heads wait for their turn, and the first four bodies must be
-    // open to its end.
-    options.connections.head = PATIENCE;
+    // Longer than the loop below takes on a busy machine: the first four bodies must be open to its end.
     options.http.body_timeout_ms = 5_000;
     let server = HttpTestServer::with(options);
     server.start_demo_world().await;
@@ -166,7 +171,7 @@ async fn idle_connections_make_room_for_others() {
 
 #[actix_web::test]
 async fn silent_connections_make_room_for_others() {
-    let server = HttpTestServer::with(options(16));
+    let server = HttpTestServer::with(options_with_short_heads(16));
     let silent = join_all((0..64).map(|_| connect(&server))).await;
     for _ in 0..4 {
         assert_eq!(status(&server, "/healthz", None).await, 200);
@@ -176,7 +181,7 @@ async fn silent_connections_make_room_for_others() {
 
 #[actix_web::test]
 async fn request_head_has_a_timeout_on_the_second_request_too() {
-    let server = HttpTestServer::with(options(16));
+    let server = HttpTestServer::with(options_with_short_heads(16));
     let mut first = connect(&server).await;
     send(&mut first, "GET /heal").await;
     let mut second = connect(&server).await;
@@ -254,8 +259,6 @@ async fn probes_are_answered_when_all_connections_are_busy() {
 async fn rejected_sockets_hold_no_place() {
     let mut options = options(512);
     options.sockets.max_open = 4;
-    // On a busy machine, a head may wait for longer than the short limit of the other tests.
-    options.connections.head = PATIENCE;
     let server = HttpTestServer::with(options);
     server.start_demo_world().await;
     // Sockets that only tell why they are refused. A client that does not answer the close frame soon gives its place back,

@@ -64,7 +64,11 @@ say "formatting"
 cargo fmt --all --check
 
 say "names"
-if command -v python3 >/dev/null; then scripts/names.py; fi
+if command -v python3 >/dev/null; then
+  scripts/names.py
+else
+  echo "names: NOT CHECKED: python3 is missing" >&2
+fi
 
 say "lints"
 # Checks the embedded stores alone, then everything with all features.

@@ -31,7 +31,7 @@ fn options(max_open: usize) -> HttpTestOptions {
     options
 }
 
-/// As [`options`], with a short limit for heads.
+/// As [`options`], with a short limit for heads. The limit also ends a connection whose answer was given.
 fn options_with_short_heads(max_open: usize) -> HttpTestOptions {
     let mut options = options(max_open);
     options.connections.head = Duration::from_millis(400);
@@ -194,7 +194,7 @@ async fn request_head_has_a_timeout_on_the_second_request_too() {
 
 #[actix_web::test]
 async fn request_body_after_a_rejection_is_read_for_a_bounded_time() {
-    let server = HttpTestServer::with(options(16));
+    let server = HttpTestServer::with(options_with_short_heads(16));
     let mut stream = connect(&server).await;
     send(
         &mut stream,

@@ -11,12 +11,12 @@ use colloquy_dialogue as dialogue;
 use colloquy_dialogue::{
     Services,
     jobs::{JobError, JobReport},
+    knowledge::scenarios::{ScenarioUnlock, UnlockTrigger},
     models::{Budgets, run_admitted},
     npc_conversation::{ListeningNpc, SceneMember, choose_speaker},
     preview::{IntentSource, Preview},
     rewind::{RewindError, RewindRequest, RewindResponse},
     saves::RestoreRequest,
-    scenarios::{ScenarioUnlock, UnlockTrigger},
     settings::DialogueSettings,
     turn::{CommittedTurn, Cut, TurnError, TurnFeed, TurnInput},
 };
@@ -186,7 +186,7 @@ impl UseCases for Services {
         in_background(dialogue::remember::queue_due_consolidations(self, scope)).await
     }
     async fn find_newly_unlocked(&self, unlocking: &UnlockTrigger) -> Vec<ScenarioUnlock> {
-        in_background(dialogue::scenarios::find_newly_unlocked(self, unlocking)).await
+        in_background(dialogue::knowledge::scenarios::find_newly_unlocked(self, unlocking)).await
     }
     fn take_usage(&self) -> Vec<(TenantScope, UsageDelta)> {
         self.models.take_usage()

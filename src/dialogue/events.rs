@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::scenarios::ScenarioUnlock;
+use super::knowledge::scenarios::ScenarioUnlock;
 use colloquy_core::ids::{DialogueId, DialogueKind, FactId, NpcId, ScenarioId, TurnId};
 use colloquy_memory::{
     state::StateChange,

@@ -8,9 +8,9 @@ pub(super) use self::classified::ClassifiedIntent;
 use self::classified::{INTENT_SOURCE_MODEL, INTENT_SOURCE_REPLACED};
 use super::{
     Services,
+    knowledge::scenarios::{self, KnownScenarios},
     models::ModelRequest,
     prompt::{Template, escape_untrusted},
-    scenarios::{self, KnownScenarios},
     turn::TurnInput,
 };
 use colloquy_memory::{authored::ReplyLanguage, keywords, trace::TurnTrace, turn::Intent};

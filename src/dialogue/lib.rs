@@ -5,23 +5,18 @@
 #[macro_use(failpoint)]
 extern crate colloquy_core;
 
-mod acquaintance;
-pub mod actions;
 pub mod aside;
 pub mod curate;
-mod episodes;
 pub mod events;
 pub mod explain;
 pub mod game_time;
 pub mod heard;
-mod insights;
 pub mod intent;
 pub mod jobs;
+pub mod knowledge;
 mod locks;
-pub mod lore;
 pub mod models;
 pub mod npc_conversation;
-mod overheard;
 pub mod preview;
 pub mod prompt;
 pub mod recall;
@@ -30,7 +25,6 @@ pub mod remember;
 pub mod requester;
 pub mod rewind;
 pub mod saves;
-pub mod scenarios;
 mod scene;
 pub mod settings;
 mod state_blocks;

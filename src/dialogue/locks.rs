@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use super::{Services, lore};
+use super::{Services, knowledge::lore};
 use colloquy_core::{
     ids::{FactId, LoreId, NpcId, ScenarioId},
     scope::TenantScope,

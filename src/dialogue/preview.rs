@@ -63,18 +63,19 @@ pub async fn preview_prompt(
     let gathering = Box::pin(gather::gather_for_preview(services, input, source));
     let gathered = with_usage_owner(owner, None, gathering).await?;
     let prompt = gathered.assemble_prompt(services, input)?;
+    let trace = prompt.trace;
     Ok(Preview {
         messages: prompt.messages,
         intent: gathered.intent.intent,
         intent_source: gathered.intent.source,
         not_searched: gathered.not_searched,
-        scenarios: prompt.scenarios,
-        lore: prompt.lore,
-        episodes: prompt.episodes,
-        directives: prompt.directives,
-        insights: prompt.insights,
-        sections: prompt.sections,
-        prompt_tokens: prompt.tokens,
-        prompt_hash: prompt.hash,
+        scenarios: trace.scenarios,
+        lore: trace.lore,
+        episodes: trace.episodes,
+        directives: trace.directives,
+        insights: trace.insights,
+        sections: trace.sections,
+        prompt_tokens: trace.prompt_tokens,
+        prompt_hash: trace.prompt_hash,
     })
 }

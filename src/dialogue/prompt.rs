@@ -1,12 +1,10 @@
 //! Prompt assembly (docs/algorithms.md#prompt-assembly).
 //!
-//! * `prompt/assembly.rs`: the order of the sections and the budgets.
-//! * `prompt/selection.rs`: the order in which parts are dropped from a prompt that is too long.
+//! * `prompt/assembly.rs`: the messages of a prompt, within its budgets.
+//! * `knowledge.rs`: the sections, their order, and the order in which they are dropped from a prompt that is too long.
 //! * `prompt/untrusted.rs`: protection against text of players.
 
-mod action_lines;
 mod action_parameters;
-mod actions;
 mod ages;
 mod assembled_prompt;
 mod assembly;
@@ -14,21 +12,13 @@ mod attribution;
 mod cached_world_lines;
 mod company;
 mod content_hash;
-mod corrections;
+mod context;
 mod dead_character;
-mod episodes;
+mod fixed_parts;
 mod frame_tokens;
 mod history;
-mod insights;
-mod lore;
-mod material;
 mod own_prompt;
-mod player_identity;
-mod scenarios;
-mod scene_notes;
-mod selection;
 mod sent;
-mod standing_facts;
 mod system;
 mod template_error;
 mod templates;
@@ -39,14 +29,18 @@ mod world;
 mod tests;
 
 pub(super) use self::{
-    action_lines::ActionLines,
+    action_parameters::describe_arguments,
+    ages::AgeFormatter,
     assembled_prompt::Prompt,
     assembly::assemble_prompt,
-    attribution::{PromptReader, attribute_statement},
+    attribution::{Attribution, PromptReader, attribute_statement, attribute_to, render_statement},
+    company::Remark,
     content_hash::ContentHash,
+    context::PromptContext,
     dead_character::DeadCharacter,
-    material::PromptMaterial,
-    player_identity::player_own_names,
+    frame_tokens::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS},
+    history::HistoryWindow,
+    own_prompt::enlarge_for_own_prompt,
     sent::SentPrompts,
     system::state_bounds,
     templates::Template,

@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use chrono::{DateTime, Utc};
 
-use super::{Services, episodes::EpisodeHit};
+use super::{Services, knowledge::EpisodeHit};
 use colloquy_core::{
     ids::{DialogueId, FactId},
     scope::TenantScope,

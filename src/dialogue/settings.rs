@@ -135,6 +135,14 @@ pub struct PromptSettings {
     pub templates_dir: Option<PathBuf>,
 }
 
+impl PromptSettings {
+    /// Returns about how many tokens the state block may have.
+    #[must_use]
+    pub fn state_tokens(&self) -> u32 {
+        u32::try_from(self.state_chars / 3).unwrap_or(u32::MAX)
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecallSettings {

@@ -57,7 +57,10 @@ use super::{
     models::{run_admitted, with_usage_owner},
     prompt::Prompt,
 };
-use colloquy_memory::{trace::Timings, turn::TurnStatus};
+use colloquy_memory::{
+    trace::{Timings, TurnTrace},
+    turn::TurnStatus,
+};
 use colloquy_ports::ledger::{
     priority::{with_interactive_priority, with_urgent_priority},
     usage::UsageOwner,
@@ -157,7 +160,10 @@ fn assemble_for_reply(services: &Services, input: &TurnInput, gathered: &Gathere
     let prompt = gathered.assemble_prompt(services, input);
     match input.given_reply() {
         Some(_) => Ok(Prompt {
-            candidates: prompt.map(|prompt| prompt.candidates).unwrap_or_default(),
+            trace: TurnTrace {
+                candidates: prompt.map(|prompt| prompt.trace.candidates).unwrap_or_default(),
+                ..TurnTrace::default()
+            },
             ..Prompt::default()
         }),
         None => prompt,

@@ -17,7 +17,7 @@ use super::{
     worlds,
 };
 use colloquy_core::ids::{ActionId, DialogueId, NpcId, PlayerId, TurnId, WorldId};
-use colloquy_dialogue::actions;
+use colloquy_dialogue::knowledge::actions;
 use colloquy_ports::ledger::actions::{
     Action, ActionFilter, ActionStatus, AnswerKind, AnswerOutcome, MAX_ANSWER_CHARS,
 };

@@ -14,7 +14,7 @@ use super::{
     worlds,
 };
 use colloquy_core::ids::{LoreId, NpcId, WorldId};
-use colloquy_dialogue::lore;
+use colloquy_dialogue::knowledge::lore;
 use colloquy_memory::{
     authored::Npc,
     character_card::{self, CardError, ImportedNpc, Lorebook, NotTaken},

@@ -17,7 +17,7 @@ use super::{
     worlds,
 };
 use colloquy_core::ids::{LoreId, WorldId};
-use colloquy_dialogue::lore;
+use colloquy_dialogue::knowledge::lore;
 use colloquy_memory::{
     lore::{LoreEntry, LoreText},
     state::StateChange,

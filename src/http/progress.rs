@@ -14,7 +14,7 @@ use super::{
     worlds,
 };
 use colloquy_core::ids::{NpcId, PlayerId, WorldId};
-use colloquy_dialogue::scenarios;
+use colloquy_dialogue::knowledge::scenarios;
 use colloquy_memory::{
     authored::{Npc, World},
     progress::Progress,

@@ -18,7 +18,7 @@ use super::{
     validate::{one_line_label, visible_text},
 };
 use colloquy_core::ids::{NpcId, ScenarioId, WorldId};
-use colloquy_dialogue::scenarios;
+use colloquy_dialogue::knowledge::scenarios;
 use colloquy_memory::{condition::Condition, progress::Progress, scenario::Scenario, secrecy::Tell};
 
 /// A scenario as its author writes it: a memory of an NPC's own past.

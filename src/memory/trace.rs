@@ -435,7 +435,7 @@ pub struct LockedWords {
 }
 
 /// The whole trace of one turn.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TurnTrace {
     #[serde(rename = "at")]
     pub traced_at: DateTime<Utc>,

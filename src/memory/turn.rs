@@ -38,10 +38,13 @@ impl TurnStatus {
 }
 
 /// What the player's line asks about (docs/algorithms.md#intent-and-follow-ups).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema, IntoStaticStr, VariantArray)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema, IntoStaticStr, VariantArray,
+)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case", const_into_str)]
 pub enum Intent {
+    #[default]
     Chat,
     Memory,
     Scenario,

@@ -11,8 +11,8 @@ use crate::{
 };
 use colloquy_dialogue::{
     events::{EventBody, EventError},
+    knowledge::scenarios::UnlockTrigger,
     rewind::RewindTarget,
-    scenarios::UnlockTrigger,
     turn::{PartialReply, TurnError},
 };
 use colloquy_memory::turn::{Intent, Turn};

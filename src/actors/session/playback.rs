@@ -11,7 +11,7 @@ use crate::{
     running_turn::RunningTurn,
 };
 use colloquy_core::ids::TurnId;
-use colloquy_dialogue::{jobs::JobReport, scenarios::UnlockTrigger};
+use colloquy_dialogue::{jobs::JobReport, knowledge::scenarios::UnlockTrigger};
 use colloquy_memory::turn::{Turn, TurnStatus};
 use colloquy_ports::ledger::dialogues::Playback;
 

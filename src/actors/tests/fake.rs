@@ -22,12 +22,12 @@ use colloquy_core::{
 use colloquy_dialogue::{
     events::{MemoryChange, MemoryOp, ReplyDone},
     jobs::{JobError, JobReport},
+    knowledge::scenarios::{ScenarioUnlock, UnlockTrigger},
     npc_conversation::{ListeningNpc, SceneMember, next_speaker},
     preview::Preview,
     requester::Requester,
     rewind::{AppliedRewind, OwnedDialogue, RewindError, RewindRequest, RewindResponse, RewindTarget},
     saves::RestoreRequest,
-    scenarios::{ScenarioUnlock, UnlockTrigger},
     turn::{CommittedTurn, Cut, PartialReply, TurnError, TurnFeed, TurnInput},
 };
 use colloquy_memory::{

@@ -12,7 +12,7 @@ use minijinja::{Value, context};
 use super::unread_turns::UnreadTurns;
 use crate::{
     Services,
-    lore::{self, DeadPerson},
+    knowledge::lore::{self, DeadPerson},
     npc_conversation::SceneMember,
     prompt::{attribute_text, escape_untrusted},
 };

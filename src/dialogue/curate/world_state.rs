@@ -11,7 +11,8 @@ use minijinja::{Value, context};
 
 use super::unread_turns::UnreadTurns;
 use crate::{
-    Services, lore::DeadPerson, npc_conversation::SceneMember, prompt::attribute_text, world_events::CausedState,
+    Services, knowledge::lore::DeadPerson, npc_conversation::SceneMember, prompt::attribute_text,
+    world_events::CausedState,
 };
 use colloquy_core::scope::TenantScope;
 use colloquy_memory::{

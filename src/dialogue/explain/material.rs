@@ -3,7 +3,7 @@
 //! The trace names the rows. What authors write keeps no earlier form, and is read as it is now. Of all else, what came later
 //! does not count.
 
-mod facts;
+mod removed_statements;
 
 use std::sync::Arc;
 
@@ -11,15 +11,10 @@ use chrono::{DateTime, Utc};
 
 use crate::{
     Services,
-    actions::TurnActions,
-    episodes::{self, EpisodeHit},
     intent::ClassifiedIntent,
-    lore::FoundLore,
-    overheard::{self, OverheardLines},
-    prompt::{Onlooker, world_lines},
+    knowledge::{GatheredKnowledge, Rereading},
     recall::StatePosition,
     redaction::{self, PreparedRemovals},
-    scenarios::{NpcPast, OpenedScenario, ScenarioHit},
     scene::{Scene, SceneMember},
     settings::DialogueSettings,
     turn::{
@@ -30,27 +25,17 @@ use crate::{
     },
     world_events::CausedState,
 };
-use colloquy_core::{
-    ids::{NodeId, NpcId, ScenarioId},
-    scope::TenantScope,
-};
+use colloquy_core::{ids::NodeId, scope::TenantScope};
 use colloquy_memory::{
     authored::{Npc, World},
     directive::Directive,
-    insight::Insight,
     locks::DisclosureLocks,
-    scenario::Scenario,
-    secrecy::Secrecy,
     state::WorldState,
     summary::{Meeting, MeetingRecap, Summary},
-    trace::{CandidateFate, LoreFate, LoreTrace, PromptSources, Timings, TopicGate, TurnTrace},
-    turn::{Checkpoint, Intent, Turn},
+    trace::{PromptSources, Timings, TurnTrace},
+    turn::{Checkpoint, Turn},
 };
-use colloquy_ports::{
-    StoreResult,
-    buffer::BufferedTurn,
-    ledger::{dialogues::Dialogue, scenarios::ScenarioTell},
-};
+use colloquy_ports::{StoreResult, buffer::BufferedTurn, ledger::dialogues::Dialogue};
 
 /// A turn's input and gathered context, as far as its prompt depends on them.
 pub(super) struct RereadTurn {
@@ -325,181 +310,6 @@ impl Reader<'_> {
         }))
     }
 
-    /// Reads a scenario of the trace.
-    async fn read_scenario(
-        &self,
-        world: &World,
-        npc: &NpcId,
-        id: &ScenarioId,
-        reasons: &mut Vec<String>,
-    ) -> StoreResult<Option<Scenario>> {
-        let store = &self.services.ledger.scenarios;
-        let scenario = store.load_scenario(self.scope, &world.id, npc, id).await?;
-        match &scenario {
-            None => reasons.push(format!("the scenario `{id}` was deleted")),
-            Some(scenario) if scenario.updated_at > self.started_at => {
-                reasons.push(format!("the scenario `{id}` was edited"));
-            }
-            Some(_) => {}
-        }
-        Ok(scenario)
-    }
-
-    /// Reads the NPC's past in the prompt: what the NPC may tell, and what it shows of the rest.
-    async fn read_past(
-        &self,
-        input: &TurnInput,
-        reasons: &mut Vec<String>,
-    ) -> StoreResult<(Option<NpcPast>, Vec<ScenarioTell>)> {
-        let mut hits = Vec::new();
-        let mut tells = Vec::new();
-        for traced in self
-            .trace
-            .scenarios
-            .iter()
-            .filter(|traced| traced.fate == CandidateFate::Used)
-        {
-            let reading = self.read_scenario(&input.world, &input.npc.id, &traced.scenario, reasons);
-            let Some(scenario) = reading.await? else { continue };
-            if traced.secrecy == Secrecy::Open {
-                hits.push(ScenarioHit {
-                    scenario,
-                    score: traced.score,
-                    recent: traced.recent,
-                    news: traced.news,
-                    by_meaning: false,
-                    fate: CandidateFate::BeyondTopK,
-                });
-            } else if let Some(tell) = scenario.tell {
-                tells.push(ScenarioTell {
-                    id: scenario.id,
-                    title: scenario.title,
-                    keywords: scenario.keywords,
-                    synonyms: scenario.synonyms,
-                    required_progress: scenario.required_progress,
-                    when: scenario.when,
-                    tell,
-                });
-            }
-        }
-        let past = self.trace.progress.map(|progress| NpcPast {
-            progress,
-            is_asked: self.trace.intent == Intent::Scenario,
-            hits,
-        });
-        Ok((past, tells))
-    }
-
-    /// Reads the scenarios that had just opened, and whose titles the prompt has.
-    async fn read_opened(&self, input: &TurnInput, reasons: &mut Vec<String>) -> StoreResult<Vec<OpenedScenario>> {
-        let mut opened = Vec::with_capacity(self.sources.opened.len());
-        for id in &self.sources.opened {
-            let reading = self.read_scenario(&input.world, &input.npc.id, id, reasons);
-            opened.extend(reading.await?.map(OpenedScenario::from));
-        }
-        Ok(opened)
-    }
-
-    /// Reads the lore of the prompt.
-    async fn read_lore(
-        &self,
-        input: &TurnInput,
-        state: &WorldState,
-        reasons: &mut Vec<String>,
-    ) -> StoreResult<Option<FoundLore>> {
-        let is_used = |traced: &&LoreTrace| traced.fate == LoreFate::Used;
-        if !self.trace.lore.iter().any(|traced| is_used(&traced)) {
-            return Ok(None);
-        }
-        let lore = FoundLore::reread(self.services, input, state, &self.trace.lore).await?;
-        for traced in self.trace.lore.iter().filter(is_used) {
-            let hit = lore.hits.iter().find(|hit| hit.trace.entry == traced.entry);
-            match hit.map(|hit| lore.entry(hit)) {
-                None => reasons.push(format!("the entry `{}` of the lore was deleted", traced.entry)),
-                Some(entry) if entry.updated_at > self.started_at => {
-                    reasons.push(format!("the entry `{}` of the lore was edited", traced.entry));
-                }
-                Some(_) => {}
-            }
-        }
-        Ok(Some(lore))
-    }
-
-    /// Reads the lines that the NPC overheard.
-    async fn read_overheard(&self, input: &TurnInput, reasons: &mut Vec<String>) -> StoreResult<OverheardLines> {
-        let Some(source) = self.sources.overheard else {
-            return Ok(OverheardLines::default());
-        };
-        let overheard_lines = overheard::reread_overheard_lines(self.services, input, source).await?;
-        let dialogues = &self.services.ledger.dialogues;
-        let talk = dialogues.load_dialogue(self.scope, source.dialogue).await?;
-        if talk.is_none_or(|talk| talk.head_turn < source.to) || overheard_lines.source != Some(source) {
-            reasons.push(format!("lines of {} were taken back", source.dialogue));
-        }
-        Ok(overheard_lines)
-    }
-
-    /// Returns the insights of the prompt, newest first. The trace has their whole text.
-    fn shown_insights(&self, input: &TurnInput) -> Vec<Insight> {
-        let insights = self.trace.insights.iter().filter_map(|traced| {
-            Some(Insight {
-                id: traced.insight,
-                world: input.world.id.clone(),
-                npc: input.npc.id.clone(),
-                player: input.player.clone(),
-                dialogue: traced.dialogue_id,
-                number: traced.turn,
-                entity: traced.entity.clone(),
-                day: String::new(),
-                text: traced.shown_text.clone()?,
-                turns: Vec::new(),
-                rests_on: Vec::new(),
-                locks: DisclosureLocks::default(),
-                last_turn_at: traced.committed_at,
-            })
-        });
-        insights.collect()
-    }
-
-    async fn read_episodes(
-        &self,
-        input: &TurnInput,
-        removals: &PreparedRemovals<'_>,
-        reasons: &mut Vec<String>,
-    ) -> StoreResult<Vec<EpisodeHit>> {
-        let traced = &self.trace.episodes;
-        let episodes = episodes::reread_episodes(self.services, input, traced, removals).await?;
-        for traced in traced.iter().filter(|traced| traced.shown_text.is_some()) {
-            if !episodes.iter().any(|hit| hit.episode.turn == traced.turn_id) {
-                reasons.push(format!(
-                    "the episode of turn {} of {} was taken back",
-                    traced.turn, traced.dialogue_id
-                ));
-            }
-        }
-        Ok(episodes)
-    }
-
-    async fn read_actions(
-        &self,
-        input: &TurnInput,
-        state: &WorldState,
-        reasons: &mut Vec<String>,
-    ) -> Result<TurnActions, TurnError> {
-        let traced = &self.trace.actions;
-        let action_ids: Vec<_> = traced.outcomes.iter().map(|outcome| outcome.action).collect();
-        let rows = if action_ids.is_empty() {
-            Vec::new()
-        } else {
-            let actions = &self.services.ledger.actions;
-            actions.load_actions(self.scope, &action_ids).await?
-        };
-        if rows.len() < action_ids.len() {
-            reasons.push("an earlier action of the NPC is gone".to_owned());
-        }
-        Ok(TurnActions::replay(self.services, input, state, traced, &rows)?)
-    }
-
     /// Reads the rest of the turn's context.
     async fn read_context(
         &self,
@@ -514,12 +324,20 @@ impl Reader<'_> {
         let removals = PreparedRemovals::new(&removed);
         let meeting = self.read_meeting(reasons).await?;
         let dialogue = &input.dialogue;
-        let redacted = redaction::redact_texts(&removals, dialogue, &input.history, &input.summaries, meeting.as_ref());
-        let episodes = self.read_episodes(input, &removals, reasons).await?;
-        let actions = self.read_actions(input, &state, reasons).await?;
-        let lines = world_lines(&services.prompts, &state, &Onlooker::of_turn(input));
-        let (standing, hits) = self.read_facts(reasons).await?;
-        let (past, tells) = self.read_past(input, reasons).await?;
+        let told_texts =
+            redaction::redact_texts(&removals, dialogue, &input.history, &input.summaries, meeting.as_ref());
+        let rereading = Rereading {
+            services,
+            scope: self.scope,
+            trace,
+            sources: self.sources,
+            started_at: self.started_at,
+            input,
+            state: &state,
+            removals: &removals,
+            told_texts: &told_texts,
+        };
+        let knowledge = GatheredKnowledge::reread_all(&rereading, reasons).await?;
         Ok(GatheredContext {
             scene,
             witnesses: load_witnesses(self.services, input, &state).await?,
@@ -531,26 +349,10 @@ impl Reader<'_> {
             },
             not_searched: Vec::new(),
             query: trace.query.clone(),
-            hits,
-            found_facts: 0,
-            // The facts of the prompt passed the gate of the turn.
-            gate: TopicGate::Open,
-            standing,
-            world_lines: lines?,
-            lore: self.read_lore(input, &state, reasons).await?,
+            knowledge,
             state_position: StatePosition::default(),
-            actions,
-            meeting: redacted.meeting,
-            summaries: redacted.summaries,
-            outdated: redacted.outdated,
             redacted: Vec::new(),
-            overheard: self.read_overheard(input, reasons).await?,
             locks_before: DisclosureLocks::default(),
-            past,
-            opened: self.read_opened(input, reasons).await?,
-            tells,
-            episodes,
-            insights: self.shown_insights(input),
             place: trace.place.clone(),
             counter: gather::reply_counter(services, &input.npc),
             calls: Vec::new(),

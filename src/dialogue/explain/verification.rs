@@ -66,16 +66,16 @@ impl Verification {
     }
 
     fn compare(trace: &TurnTrace, prompt: Prompt, reasons: Vec<String>) -> Self {
-        if prompt.hash == trace.prompt_hash {
+        if prompt.trace.prompt_hash == trace.prompt_hash {
             return Self {
                 same: Some(true),
-                prompt_hash: Some(prompt.hash),
+                prompt_hash: Some(prompt.trace.prompt_hash),
                 ..Self::default()
             };
         }
         Self {
-            different_sections: different_sections(&trace.sections, &prompt.sections),
-            prompt_hash: Some(prompt.hash),
+            different_sections: different_sections(&trace.sections, &prompt.trace.sections),
+            prompt_hash: Some(prompt.trace.prompt_hash),
             ..Self::different(reasons)
         }
     }

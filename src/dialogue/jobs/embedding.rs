@@ -6,7 +6,11 @@ use std::time::Duration;
 use rand::seq::SliceRandom as _;
 
 use super::{outbox::relay_outbox, outcome::JobError};
-use crate::{Services, lore, models::run_admitted, scenarios};
+use crate::{
+    Services,
+    knowledge::{lore, scenarios},
+    models::run_admitted,
+};
 use colloquy_core::{
     ids::{FactId, TenantId},
     scope::TenantScope,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{events::MemoryChange, prompt::TemplateError, scenarios::ScenarioUnlock};
+use crate::{events::MemoryChange, knowledge::scenarios::ScenarioUnlock, prompt::TemplateError};
 use colloquy_memory::state::StateChange;
 use colloquy_ports::{StoreError, llm::LlmError};
 

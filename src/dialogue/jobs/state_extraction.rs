@@ -10,9 +10,9 @@ use super::{
 };
 use crate::{
     Services,
+    knowledge::scenarios::{self, UnlockTrigger},
     models::tallied_usage,
     prompt::{Template, bind_player, escape_untrusted, state_bounds},
-    scenarios::{self, UnlockTrigger},
     scene::SceneMember,
     turn::{StateBlockContext, new_state_changes, parse_state_block, state_rules_of},
 };

@@ -9,7 +9,7 @@ use super::untrusted::escape_untrusted;
 const SIMPLE_KEYWORDS: [&str; 7] = ["type", "enum", "const", "minimum", "maximum", "description", "title"];
 
 /// Describes a schema whose parameters are texts, numbers, flags and listed values. `None`: the schema says more.
-pub(super) fn describe_parameters(schema: &Json) -> Option<Vec<Value>> {
+pub(crate) fn describe_parameters(schema: &Json) -> Option<Vec<Value>> {
     let schema = schema.as_object()?;
     let known_keywords = [
         "type",
@@ -74,7 +74,7 @@ fn describe_scalar(value: &Json) -> Option<String> {
 }
 
 /// Describes the arguments that an NPC chose: `room: west; count: 2`, or JSON if one of them is a list or an object.
-pub(super) fn describe_arguments(arguments: &Map<String, Json>) -> String {
+pub(crate) fn describe_arguments(arguments: &Map<String, Json>) -> String {
     let scalars = arguments.iter().map(|(name, value)| {
         let value = describe_scalar(value)?;
         Some(format!("{}: {value}", escape_untrusted(name)))

@@ -45,7 +45,7 @@ fn find_date(text: &str) -> Option<Range<usize>> {
 
 /// The time and language of a prompt. Days begin at midnight of the world's clock, or at midnight UTC without a clock.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct AgeFormatter<'a> {
+pub(crate) struct AgeFormatter<'a> {
     pub language: Language,
     pub now: DateTime<Utc>,
     pub clock: Option<GameClock<'a>>,
@@ -53,7 +53,7 @@ pub(super) struct AgeFormatter<'a> {
 
 impl AgeFormatter<'_> {
     /// Returns the date, such as `2026-11-25`. With a clock of the world: the date with its names, and the time of day.
-    pub(super) fn today(self, templates: &Templates) -> Result<String, TemplateError> {
+    pub(crate) fn today(self, templates: &Templates) -> Result<String, TemplateError> {
         match self.clock {
             Some(clock) => render_moment(templates, self.language, clock.game_time_now(self.now)),
             None => Ok(self.now.format("%Y-%m-%d").to_string()),
@@ -61,7 +61,7 @@ impl AgeFormatter<'_> {
     }
 
     /// Returns today's date in numbers, such as `2026-11-25`, in the calendar of the world.
-    pub(super) fn today_in_numbers(self) -> String {
+    pub(crate) fn today_in_numbers(self) -> String {
         match self.clock {
             Some(clock) => clock.game_time_now(self.now).date_text(),
             None => self.now.format("%Y-%m-%d").to_string(),
@@ -69,7 +69,7 @@ impl AgeFormatter<'_> {
     }
 
     /// Returns the date of a moment in numbers, as [`Self::today_in_numbers`].
-    pub(super) fn date_in_numbers(self, moment: DateTime<Utc>) -> String {
+    pub(crate) fn date_in_numbers(self, moment: DateTime<Utc>) -> String {
         match self.clock {
             Some(clock) => clock.game_time_at(moment).date_text(),
             None => moment.format("%Y-%m-%d").to_string(),
@@ -77,7 +77,7 @@ impl AgeFormatter<'_> {
     }
 
     /// Returns the number of a day. Later days have higher numbers.
-    pub(super) fn day_of(self, moment: DateTime<Utc>) -> i64 {
+    pub(crate) fn day_of(self, moment: DateTime<Utc>) -> i64 {
         GameClock::day_at(self.clock, moment)
     }
 
@@ -86,13 +86,13 @@ impl AgeFormatter<'_> {
     }
 
     /// Returns an age such as "3 days ago". A date in the future counts as today.
-    pub(super) fn describe_age(self, templates: &Templates, moment: DateTime<Utc>) -> Result<String, TemplateError> {
+    pub(crate) fn describe_age(self, templates: &Templates, moment: DateTime<Utc>) -> Result<String, TemplateError> {
         let days = self.days_since(moment);
         templates.render(self.language, Template::Ago, context! { days })
     }
 
     /// Returns an age as [`Self::describe_age`], or nothing for today.
-    pub(super) fn describe_age_in_days(
+    pub(crate) fn describe_age_in_days(
         self,
         templates: &Templates,
         moment: DateTime<Utc>,
@@ -104,7 +104,7 @@ impl AgeFormatter<'_> {
 
     /// Writes the dates of a text (`2026-11-25`) in the words of the world's calendar, each with its distance from
     /// today.
-    pub(super) fn word_dates(self, templates: &Templates, text: String) -> Result<String, TemplateError> {
+    pub(crate) fn word_dates(self, templates: &Templates, text: String) -> Result<String, TemplateError> {
         let (calendar, now) = if let Some(clock) = self.clock {
             (clock.calendar(), clock.game_time_now(self.now))
         } else {
@@ -154,7 +154,7 @@ impl AgeFormatter<'_> {
 
     /// Writes the days since `previous_at` in front of a line, for example "[3 days later]". `next_at` is the time of
     /// the line; `None`: now. A line of the same day stays as it is.
-    pub(super) fn mark_gap(
+    pub(crate) fn mark_gap(
         self,
         templates: &Templates,
         previous_at: DateTime<Utc>,

@@ -15,7 +15,7 @@ use colloquy_memory::{authored::Language, fact::Fact, party};
 
 /// The source of a statement, as seen by one NPC in one dialogue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Attribution<'a> {
+pub(crate) enum Attribution<'a> {
     /// The authors or the game itself: the truth of the world.
     Canon,
     /// The player in this dialogue.
@@ -38,7 +38,7 @@ pub(crate) struct PromptReader<'a> {
 impl PromptReader<'_> {
     /// Returns the attribution of a statement by `speaker`. Statements in old traces have the speaker "" and count as
     /// canon.
-    pub(super) fn attribution_of<'s>(&self, speaker: &'s str) -> Attribution<'s> {
+    pub(crate) fn attribution_of<'s>(&self, speaker: &'s str) -> Attribution<'s> {
         if speaker == party::AUTHOR || speaker.is_empty() {
             Attribution::Canon
         } else if party::is_player(speaker) {
@@ -54,7 +54,7 @@ impl PromptReader<'_> {
     }
 
     /// Returns the speaker of `fact` for a trace; `party::AUTHOR` for canon.
-    pub(super) fn speaker_of<'s>(&self, fact: &'s Fact) -> &'s str {
+    pub(crate) fn speaker_of<'s>(&self, fact: &'s Fact) -> &'s str {
         match self.attribution_of_fact(fact) {
             Attribution::Canon => party::AUTHOR,
             _ => &fact.statement.speaker,
@@ -62,7 +62,7 @@ impl PromptReader<'_> {
     }
 
     /// Returns the attribution of `fact`. Facts from authors and from the game's backend are canon.
-    pub(super) fn attribution_of_fact<'s>(&self, fact: &'s Fact) -> Attribution<'s> {
+    pub(crate) fn attribution_of_fact<'s>(&self, fact: &'s Fact) -> Attribution<'s> {
         if fact.is_canon() {
             Attribution::Canon
         } else {
@@ -83,7 +83,7 @@ pub(crate) fn attribute_statement(
 }
 
 /// Renders a statement with the given attribution.
-pub(super) fn attribute_to(
+pub(crate) fn attribute_to(
     templates: &Templates,
     reader: PromptReader<'_>,
     word: Attribution<'_>,
@@ -104,7 +104,7 @@ pub(super) fn attribute_to(
 
 /// Renders a statement alone. A statement about another player is marked, because its sentence calls that player `the
 /// player` too.
-pub(super) fn render_statement(
+pub(crate) fn render_statement(
     templates: &Templates,
     reader: PromptReader<'_>,
     subject: &str,

@@ -6,10 +6,7 @@ use std::collections::BTreeSet;
 use minijinja::context;
 
 use super::{
-    dead_character::DeadCharacter,
-    material::PromptMaterial,
-    template_error::TemplateError,
-    templates::{Template, Templates},
+    context::PromptContext, dead_character::DeadCharacter, template_error::TemplateError, templates::Template,
     untrusted::escape_untrusted,
 };
 use crate::scene::SceneMember;
@@ -23,7 +20,7 @@ use colloquy_memory::{
 
 /// What a prompt says about a remembered text besides the text.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Remark {
+pub(crate) struct Remark {
     /// The names of those present who do not know of the text.
     unknown_to: Vec<String>,
     /// The dead character of whom the text tells as of one alive.
@@ -33,17 +30,19 @@ pub(super) struct Remark {
     news: Option<ScenarioNews>,
 }
 
-impl PromptMaterial<'_> {
+impl PromptContext<'_> {
     /// Returns the other NPCs who hear the NPC in a session with a player, those who only overhear the session among
     /// them.
     fn hearers(&self) -> impl Iterator<Item = &SceneMember> {
-        let scene = self.scene.filter(|_| self.player.is_some());
-        let other_members = scene.into_iter().flat_map(|scene| scene.living_others(&self.npc.id));
+        let scene = self.scene.filter(|_| self.input.player.is_some());
+        let other_members = scene
+            .into_iter()
+            .flat_map(|scene| scene.living_others(&self.input.npc.id));
         other_members.chain(self.witnesses)
     }
 
     /// Returns the remark about a text that these knowers know.
-    pub(super) fn remark_for_knowers(&self, knowers: &BTreeSet<Knower>) -> Remark {
+    pub(crate) fn remark_for_knowers(&self, knowers: &BTreeSet<Knower>) -> Remark {
         let ignorant = self.hearers().filter(|member| !member.is_among(knowers));
         Remark {
             unknown_to: ignorant.map(|member| escape_untrusted(&member.name)).collect(),
@@ -53,21 +52,23 @@ impl PromptMaterial<'_> {
 
     /// Returns the dead character whom an open promise names, if the character lived when the promise was made: nothing
     /// more can be done for the dead. `None` also for the NPC itself, as a ghost, and in a world whose ghosts act.
-    pub(super) fn dead_party_of(&self, promise: &Fact) -> Option<&str> {
+    pub(crate) fn dead_party_of(&self, promise: &Fact) -> Option<&str> {
         let is_open = promise.invalid.is_none() && promise.statement.is_open_promise();
-        if !is_open || self.world.settings.lets_ghosts_speak() {
+        if !is_open || self.input.world.settings.lets_ghosts_speak() {
             return None;
         }
         let is_party = |dead: &&DeadCharacter<'_>| {
-            dead.name != self.npc.name && dead.lived_at(promise.valid_at) && dead.is_party_in(&promise.view.content)
+            dead.name != self.input.npc.name
+                && dead.lived_at(promise.valid_at)
+                && dead.is_party_in(&promise.view.content)
         };
         self.dead.iter().find(is_party).map(|dead| dead.name)
     }
 
     /// Returns the remark about a text of which only the NPC knows from a dialogue. Those who take part in this
     /// dialogue have heard all of its turns.
-    pub(super) fn remark_for_dialogue(&self, dialogue: DialogueId) -> Remark {
-        if dialogue == self.dialogue {
+    pub(crate) fn remark_for_dialogue(&self, dialogue: DialogueId) -> Remark {
+        if dialogue == self.dialogue() {
             Remark::default()
         } else {
             self.remark_for_earlier_talk()
@@ -75,7 +76,7 @@ impl PromptMaterial<'_> {
     }
 
     /// Returns the remark about a text that only the NPC and the player know.
-    pub(super) fn remark_for_earlier_talk(&self) -> Remark {
+    pub(crate) fn remark_for_earlier_talk(&self) -> Remark {
         self.remark_for_knowers(&BTreeSet::new())
     }
 }
@@ -83,7 +84,7 @@ impl PromptMaterial<'_> {
 impl Remark {
     /// Adds whom of the dead the statement describes as alive: the subject of a statement about the present, said at
     /// `moment`.
-    pub(super) fn with_dead(
+    pub(crate) fn with_dead(
         mut self,
         dead: &[DeadCharacter<'_>],
         subject: &str,
@@ -100,25 +101,20 @@ impl Remark {
     }
 
     /// Adds who has died since a promise named the character.
-    pub(super) fn with_dead_party(mut self, name: Option<&str>) -> Self {
+    pub(crate) fn with_dead_party(mut self, name: Option<&str>) -> Self {
         self.dead_party = name.map(escape_untrusted);
         self
     }
 
     /// Adds what is new about a scenario.
-    pub(super) fn with_news(mut self, news: Option<ScenarioNews>) -> Self {
+    pub(crate) fn with_news(mut self, news: Option<ScenarioNews>) -> Self {
         self.news = news;
         self
     }
 
     /// Writes the dates of a text in words, and the remark before the text: a long text may be cut at its end.
-    pub(super) fn add_to(
-        &self,
-        templates: &Templates,
-        material: &PromptMaterial<'_>,
-        text: String,
-    ) -> Result<String, TemplateError> {
-        let text = material.ages().word_dates(templates, text)?;
+    pub(crate) fn add_to(&self, context: &PromptContext<'_>, text: String) -> Result<String, TemplateError> {
+        let text = context.ages().word_dates(context.templates, text)?;
         if *self == Self::default() {
             return Ok(text);
         }
@@ -129,7 +125,7 @@ impl Remark {
             dead_party => self.dead_party.as_deref(),
             news => self.news.map(<&str>::from),
         };
-        templates.render(material.npc.language, Template::Remark, values)
+        context.templates.render(context.language(), Template::Remark, values)
     }
 }
 

@@ -11,7 +11,7 @@ use colloquy_memory::{
 /// A dead character of a world.
 #[derive(Debug)]
 pub(crate) struct DeadCharacter<'a> {
-    pub(super) name: &'a str,
+    pub(crate) name: &'a str,
     /// The [key](party::subject_key) of the name.
     key: String,
     /// `None`: unknown.
@@ -30,12 +30,12 @@ impl<'a> DeadCharacter<'a> {
     }
 
     /// True if the character is the subject, given with its key. "Bram's brother" is somebody else than Bram.
-    pub(super) fn is_subject(&self, subject: &str, key: &str) -> bool {
+    pub(crate) fn is_subject(&self, subject: &str, key: &str) -> bool {
         self.key == key || is_named_in(subject, self.name) && !is_named_in(party::owner_part(subject), self.name)
     }
 
     /// True if a text names the character, not only as an owner ("Bram's finches").
-    pub(super) fn is_party_in(&self, text: &str) -> bool {
+    pub(crate) fn is_party_in(&self, text: &str) -> bool {
         // Most texts name nobody who is dead.
         if !text.contains(self.name) {
             return false;
@@ -47,7 +47,7 @@ impl<'a> DeadCharacter<'a> {
         names_person(&rest, self.name)
     }
 
-    pub(super) fn lived_at(&self, moment: DateTime<Utc>) -> bool {
+    pub(crate) fn lived_at(&self, moment: DateTime<Utc>) -> bool {
         self.died_at.is_none_or(|died_at| moment < died_at)
     }
 }

@@ -1,8 +1,8 @@
 //! Token counts of the frames around the texts of a prompt.
 
 /// The tokens of a message's frame in every chat format.
-pub(super) const FRAME_TOKENS: u32 = 4;
+pub(crate) const FRAME_TOKENS: u32 = 4;
 /// The tokens of a list item besides its text: the bullet, a date, the line end.
-pub(super) const ITEM_TOKENS: u32 = 12;
+pub(crate) const ITEM_TOKENS: u32 = 12;
 /// The tokens of a list's heading.
-pub(super) const HEADING_TOKENS: u32 = 12;
+pub(crate) const HEADING_TOKENS: u32 = 12;

@@ -3,10 +3,7 @@
 use minijinja::context;
 
 use super::{
-    frame_tokens::FRAME_TOKENS,
-    material::PromptMaterial,
-    template_error::TemplateError,
-    templates::{Template, Templates},
+    context::PromptContext, frame_tokens::FRAME_TOKENS, template_error::TemplateError, templates::Template,
     untrusted::escape_untrusted,
 };
 use colloquy_ports::llm::{ChatMessage, ChatRole};
@@ -27,32 +24,28 @@ pub(super) struct RenderedTurn {
 
 /// Returns the message that must precede an assistant message at the start of a scene, with its tokens.
 fn render_lead(
-    templates: &Templates,
-    material: &PromptMaterial<'_>,
+    context: &PromptContext<'_>,
     messages: &[ChatMessage],
     number: u32,
-    count: &dyn Fn(&str) -> u32,
 ) -> Result<Option<(ChatMessage, u32)>, TemplateError> {
-    let Some(scene) = material.scene else { return Ok(None) };
+    let Some(scene) = context.scene else { return Ok(None) };
     if messages.first().is_none_or(|first| first.role != ChatRole::Assistant) {
         return Ok(None);
     }
-    let cue = scene.render_earlier_cue(templates, material.npc, number)?;
-    let tokens = count(&cue) + FRAME_TOKENS;
+    let cue = scene.render_earlier_cue(context.templates, &context.input.npc, number)?;
+    let tokens = context.count(&cue) + FRAME_TOKENS;
     Ok(Some((ChatMessage::new(ChatRole::User, cue), tokens)))
 }
 
 /// Renders turns in the order of their numbers. The NPC's lines become assistant messages, all other lines user
 /// messages.
-pub(super) fn render_turns(
-    templates: &Templates,
-    material: &PromptMaterial<'_>,
-    count: &dyn Fn(&str) -> u32,
-) -> Result<Vec<RenderedTurn>, TemplateError> {
-    let language = material.npc.language;
-    let npc = &material.npc.id;
+pub(super) fn render_turns(context: &PromptContext<'_>) -> Result<Vec<RenderedTurn>, TemplateError> {
+    let templates = context.templates;
+    let language = context.language();
+    let npc = &context.input.npc.id;
     let mut previous_at = None;
-    material
+    context
+        .input
         .history
         .iter()
         .map(|turn| {
@@ -62,7 +55,7 @@ pub(super) fn render_turns(
             );
             let mut messages = Vec::with_capacity(2);
             // In a session, a player's message precedes every reply, even if the player only came up.
-            if material.player.is_some() {
+            if context.input.player.is_some() {
                 let line = if turn.player_text.is_empty() {
                     templates.render_unsaid_line(language, turn.number > 1)?
                 } else {
@@ -70,13 +63,13 @@ pub(super) fn render_turns(
                 };
                 let line = match gap {
                     (Some(previous_at), next_at @ Some(_)) => {
-                        material.ages().mark_gap(templates, previous_at, next_at, line)?
+                        context.ages().mark_gap(templates, previous_at, next_at, line)?
                     }
                     _ => line,
                 };
                 messages.push(ChatMessage::new(ChatRole::User, &*line));
             }
-            messages.push(match material.scene {
+            messages.push(match context.scene {
                 Some(scene) if turn.npc != *npc => {
                     let values =
                         context! { name => scene.name_of(&turn.npc), text => escape_untrusted(&turn.reply_text) };
@@ -86,11 +79,11 @@ pub(super) fn render_turns(
                 _ => ChatMessage::new(ChatRole::Assistant, turn.reply_text.clone()),
             });
             Ok(RenderedTurn {
-                lead: render_lead(templates, material, &messages, turn.number, count)?,
+                lead: render_lead(context, &messages, turn.number)?,
                 number: turn.number,
                 tokens: messages
                     .iter()
-                    .map(|message| count(&message.content) + FRAME_TOKENS)
+                    .map(|message| context.count(&message.content) + FRAME_TOKENS)
                     .sum(),
                 messages,
             })
@@ -100,7 +93,7 @@ pub(super) fn render_turns(
 
 /// The turns in the prompt: always the latest turns, without a gap.
 #[derive(Debug, Clone)]
-pub(super) struct HistoryWindow {
+pub(crate) struct HistoryWindow {
     turns: Vec<RenderedTurn>,
     /// The first and last number of the dropped turns.
     dropped: Option<(u32, u32)>,
@@ -147,14 +140,14 @@ impl HistoryWindow {
         window
     }
 
-    pub(super) fn tokens(&self) -> u32 {
+    pub(crate) fn tokens(&self) -> u32 {
         let lead = self.lead_message().map_or(0, |(_, tokens)| *tokens);
         self.turns.iter().map(|turn| turn.tokens).sum::<u32>() + lead
     }
     fn lead_message(&self) -> Option<&(ChatMessage, u32)> {
         self.turns.first().and_then(|turn| turn.lead.as_ref())
     }
-    pub(super) fn has_turn(&self, number: u32) -> bool {
+    pub(crate) fn has_turn(&self, number: u32) -> bool {
         self.turns.iter().any(|turn| turn.number == number)
     }
     /// Returns the first and last number of the dropped turns, if any.

@@ -69,22 +69,7 @@ mod tests {
                 .map(|(role, text, _)| ChatMessage::new(*role, *text))
                 .collect(),
             message_tokens: messages.iter().map(|(_, _, tokens)| *tokens).collect(),
-            sections: vec![],
-            tokens: 0,
-            hash: String::new(),
-            candidates: vec![],
-            listed_hits: 0,
-            scenarios: vec![],
-            opened: vec![],
-            lore: vec![],
-            offers: vec![],
-            outcomes: vec![],
-            actions_left_out: 0,
-            summaries: vec![],
-            episodes: vec![],
-            directives: vec![],
-            insights: vec![],
-            notes: vec![],
+            ..Prompt::default()
         }
     }
 

@@ -25,18 +25,24 @@ use chrono::{DateTime, TimeDelta, Utc};
 
 use self::settings::settings;
 use super::{
-    action_lines::ActionLines, assembled_prompt::Prompt, assembly::assemble_prompt, dead_character::DeadCharacter,
-    material::PromptMaterial, templates::Templates,
+    assembled_prompt::Prompt, assembly::assemble_prompt, context::PromptContext, dead_character::DeadCharacter,
+    own_prompt::enlarge_for_own_prompt, templates::Templates,
 };
 use crate::{
-    episodes::EpisodeHit,
+    knowledge::{
+        Corrections, EpisodeHit, Episodes, FoundFacts, GatheredKnowledge, Identity, Insights, Scenarios, StandingFacts,
+        Summaries, TurnActions, WorldLines,
+        scenarios::{NpcPast, OpenedScenario},
+    },
     npc_conversation::{Scene, SceneMember},
     recall::{RecallHit, TopicRelevance},
-    scenarios::{NpcPast, OpenedScenario},
     settings::DialogueSettings,
-    turn::TurnError,
+    turn::{TurnError, TurnInput},
 };
-use colloquy_core::ids::{DialogueId, DialogueKind, FactId, PlayerId, SummaryId, TurnId};
+use colloquy_core::{
+    ids::{DialogueId, DialogueKind, FactId, NodeId, PlayerId, ScenarioId, SummaryId, TurnId},
+    scope::TenantScope,
+};
 use colloquy_memory::{
     authored::{Language, Npc, Persona, World, WorldSettings},
     calibration::Calibration,
@@ -48,10 +54,14 @@ use colloquy_memory::{
     summary::{Meeting, MeetingRecap, Summary},
     tokens::TokenCounter,
     trace::{CandidateFate, ScoreParts, TopicGate},
+    turn::Checkpoint,
 };
 use colloquy_ports::{
     buffer::BufferedTurn,
-    ledger::facts::{RecallBody, RemovedStatement},
+    ledger::{
+        dialogues::{Dialogue, DialogueOptions, DialogueStatus},
+        facts::{RecallBody, RemovedStatement},
+    },
     llm::{ChatMessage, ChatRole},
 };
 
@@ -227,7 +237,7 @@ struct PromptCase {
     outdated: Vec<RemovedStatement>,
     standing: Vec<Fact>,
     world_lines: Vec<String>,
-    action_lines: ActionLines,
+    actions: TurnActions,
     hits: Vec<RecallHit>,
     episodes: Vec<EpisodeHit>,
     insights: Vec<Insight>,
@@ -254,7 +264,7 @@ impl PromptCase {
             outdated: vec![],
             standing: vec![],
             world_lines: vec![],
-            action_lines: ActionLines::default(),
+            actions: TurnActions::default(),
             hits: vec![],
             episodes: vec![],
             insights: vec![],
@@ -269,45 +279,106 @@ impl PromptCase {
             witnesses: vec![],
         }
     }
+    #[allow(clippy::disallowed_methods, reason = "the prompt does not depend on the clock")]
+    fn input(&self) -> TurnInput {
+        TurnInput {
+            scope: TenantScope::new("t".parse().unwrap()),
+            node: NodeId::from_u128(0),
+            world: Arc::new(self.world.clone()),
+            npc: Arc::new(self.npc.clone()),
+            directives: Arc::new([]),
+            dialogue: Arc::new(Dialogue {
+                id: dialogue(),
+                world: self.world.id.clone(),
+                npcs: vec![self.npc.id.clone()],
+                player: self.player.clone(),
+                witnesses: vec![],
+                resume_token_hash: vec![],
+                status: DialogueStatus::Open,
+                options: DialogueOptions::default(),
+                cause: None,
+                created_at: at(0),
+                updated_at: at(0),
+                head_turn: 0,
+            }),
+            player: self.player.clone(),
+            charged_player: None,
+            scene: None,
+            epoch: 0,
+            id: TurnId::from_u128(0),
+            number: 1,
+            previous: None,
+            replacing: None,
+            line: self.line.clone(),
+            key: None,
+            chat: None,
+            continuation: None,
+            known_intent: None,
+            history: Arc::new(self.history.clone()),
+            summaries: Arc::new(self.summaries.clone()),
+            checkpoint: Checkpoint::default(),
+            accepted_at: std::time::Instant::now(),
+            started_at: at(3),
+            queue_ms: 0.0,
+            memory_wait_ms: 0.0,
+            memory_wait: None,
+            started_seq: 0,
+        }
+    }
+    fn knowledge(&self) -> GatheredKnowledge {
+        GatheredKnowledge {
+            scenarios: Scenarios {
+                past: self.past.clone(),
+                opened: self.opened.clone(),
+                tells: vec![],
+            },
+            identity: Identity {
+                meeting: self.meeting.clone(),
+            },
+            standing_facts: StandingFacts(Arc::new(self.standing.clone())),
+            corrections: Corrections(self.outdated.clone()),
+            world_lines: WorldLines(self.world_lines.clone()),
+            actions: self.actions.clone(),
+            found_facts: FoundFacts {
+                hits: self.hits.clone(),
+                found_count: self.hits.len(),
+                gate: self.gate,
+            },
+            summaries: Summaries(self.summaries.clone()),
+            episodes: Episodes(self.episodes.clone()),
+            insights: Insights(self.insights.clone()),
+            ..GatheredKnowledge::default()
+        }
+    }
     fn assemble(&self, settings: &DialogueSettings) -> Result<Prompt, TurnError> {
-        let material = PromptMaterial {
-            world: &self.world,
-            npc: &self.npc,
-            directives: &self.directives,
-            dialogue: dialogue(),
-            player: self.player.as_ref(),
+        let input = self.input();
+        let knowledge = self.knowledge();
+        let count = |text: &str| TEMPLATES.count_tokens(self.counter, text);
+        let context = PromptContext {
+            templates: &TEMPLATES,
+            settings: enlarge_for_own_prompt(settings, None, &count),
+            input: &input,
             scene: self.scene.as_ref(),
             witnesses: &self.witnesses,
-            continued_text: None,
-            continues_whole: false,
-            past: self.past.as_ref(),
-            opened: &self.opened,
-            tells: &[],
-            lore: None,
-            episodes: &self.episodes,
-            insights: &self.insights,
-            overheard: &[],
-            scene_notes: &[],
-            own_prompt: None,
-            hears_others: false,
-            line: &self.line,
-            history: &self.history,
-            summaries: &self.summaries,
-            outdated: &self.outdated,
             standing: &self.standing,
+            summaries: &self.summaries,
             dead: DeadCharacter::find_in(&self.state),
-            world_lines: self.world_lines.clone(),
-            action_lines: &self.action_lines,
-            hits: &self.hits,
-            near_duplicate_cosine: settings.recall.near_duplicate_cosine,
-            gate: self.gate,
-            counter: self.counter,
-            now: at(3),
             clock: None,
-            meeting: self.meeting.as_ref(),
+            counter: self.counter,
+            near_duplicate_cosine: settings.recall.near_duplicate_cosine,
         };
-        assemble_prompt(&TEMPLATES, settings, &material)
+        assemble_prompt(&context, &knowledge, &self.directives)
     }
+}
+
+/// Returns the scenarios whose titles the prompt has, because they have just opened.
+fn opened_scenarios(prompt: &Prompt) -> Vec<ScenarioId> {
+    prompt.trace.sources.as_ref().unwrap().opened.clone()
+}
+
+/// Returns the summaries in the prompt, oldest first.
+fn shown_summaries(prompt: &Prompt) -> Vec<SummaryId> {
+    prompt.trace.sources.as_ref().unwrap().summaries.clone()
 }
 
 fn shown(messages: &[ChatMessage]) -> String {
@@ -454,7 +525,7 @@ fn similarity_alone_hides_no_fact() {
         (13, CandidateFate::Used),
         (14, CandidateFate::NearDuplicate),
     ] {
-        let found = prompt.candidates.iter().find(|c| c.fact == FactId::from_u128(id));
+        let found = prompt.trace.candidates.iter().find(|c| c.fact == FactId::from_u128(id));
         assert_eq!(found.map(|c| c.fate), Some(wanted), "{id}");
     }
 }
@@ -477,7 +548,7 @@ fn candidates_all_have_a_fate() {
     }
     let prompt = case.assemble(&settings()).unwrap();
     let fate = |id: u128| {
-        let found = prompt.candidates.iter().find(|c| c.fact == FactId::from_u128(id));
+        let found = prompt.trace.candidates.iter().find(|c| c.fact == FactId::from_u128(id));
         found.map(|c| c.fate)
     };
     assert_eq!(fate(10), Some(CandidateFate::Used));
@@ -486,7 +557,7 @@ fn candidates_all_have_a_fate() {
     assert_eq!(fate(2), Some(CandidateFate::InStateBlock));
     assert_eq!(fate(12), Some(CandidateFate::OffTopic));
     assert_eq!(fate(13), Some(CandidateFate::TooWeak));
-    let of = |fate| prompt.candidates.iter().filter(|c| c.fate == fate).count();
+    let of = |fate| prompt.trace.candidates.iter().filter(|c| c.fate == fate).count();
     assert_eq!(of(CandidateFate::Used), 8);
     assert_eq!(of(CandidateFate::BeyondTopK), 3);
     // Without a line to match, a fact may qualify by importance alone.
@@ -502,7 +573,7 @@ fn persona_and_rules_are_never_cut() {
     let case = PromptCase::of(Language::En, "hi");
     let whole = case.assemble(&settings()).unwrap();
     let mut tight = settings();
-    tight.prompt.total_tokens = whole.tokens;
+    tight.prompt.total_tokens = whole.trace.prompt_tokens;
     assert_eq!(case.assemble(&tight).unwrap().messages, whole.messages);
     tight.prompt.total_tokens -= 1;
     assert!(matches!(
@@ -540,8 +611,9 @@ fn raw_turns_are_dropped_before_memories_and_memories_before_summaries() {
     let bare = PromptCase::of(Language::En, &case.line)
         .assemble(&settings())
         .unwrap()
-        .tokens;
-    for total in (bare..=whole.tokens + 300).rev() {
+        .trace
+        .prompt_tokens;
+    for total in (bare..=whole.trace.prompt_tokens + 300).rev() {
         seen.push(holds(total));
     }
     seen.dedup();

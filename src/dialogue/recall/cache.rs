@@ -7,9 +7,8 @@ use moka::sync::Cache;
 
 use crate::{
     Services,
-    episodes::EpisodeCache,
     jobs::{UnembeddedTenants, outbox::OutboxRelay},
-    lore::LoreCache,
+    knowledge::{EpisodeCache, lore::LoreCache},
     prompt::SentPrompts,
     state_blocks::BlockHabits,
 };

@@ -16,9 +16,9 @@ use super::{
 };
 use crate::{
     Services,
-    episodes::plain_episode,
     game_time::WorldDays,
     jobs::{JobError, ask_json_or_salvage, cast_members},
+    knowledge::plain_episode,
     models::salvage_list,
     npc_conversation::Scene,
     prompt::{Template, escape_untrusted},

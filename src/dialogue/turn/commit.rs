@@ -7,18 +7,18 @@ use super::{
     extraction_choice::{is_block_omitted, skips_extraction},
     input::{CommittedTurn, TurnError, TurnFeed, TurnInput},
     job_holds::JobHolds,
-    prompt_locks,
+    prompt_locks::{self, TurnDisclosures},
     speak::Reply,
     state_block::{StateBlockContext, parse_state_block},
     turn_trace::trace_of_turn,
     uncommitted_turn::UncommittedTurn,
 };
 use crate::{
-    Services, actions, episodes,
+    Services,
     jobs::new_jobs,
+    knowledge::{actions, greeting_episode, scenarios::UnlockTrigger},
     prompt::{self},
     requester::Requester,
-    scenarios::UnlockTrigger,
 };
 use colloquy_core::ids::WorldId;
 use colloquy_memory::{
@@ -53,7 +53,11 @@ pub(super) async fn commit_reply(
     let mut notes = Vec::new();
     let block = uncommitted.reply.state_block.as_ref();
     let player_names = uncommitted.gathered.known_player_names(input);
-    let eligible = &uncommitted.gathered.actions.offered(&uncommitted.prompt);
+    let eligible = &uncommitted
+        .gathered
+        .knowledge
+        .actions
+        .offered(&uncommitted.prompt.trace.actions);
     let (block, is_unreadable) =
         read_state_changes(services, input, &player_names, block, eligible, &mut notes).await?;
     let continued = input.continuation.as_ref();
@@ -62,7 +66,8 @@ pub(super) async fn commit_reply(
     let actions = actions::new_actions(services, input, &turn, &requested, &mut notes);
     let needs_extraction = needs_state_extraction(services, input, &turn, &uncommitted.reply, &mut notes);
     let extract_state = services.settings.prompt.ask_for_state && (is_unreadable || needs_extraction);
-    let checkpoint = checkpoint_of(services, input, &turn, &uncommitted);
+    let disclosures = disclosures_of(input, &turn, &uncommitted);
+    let checkpoint = checkpoint_of(services, input, &turn, &uncommitted, &disclosures);
     let summarise = is_summary_due(services, input, &turn, &checkpoint, uncommitted.gathered.counter);
     let was_cut = turn.status == TurnStatus::Interrupted && !uncommitted.cuts.is_empty();
     // A later cut of the reply looks for no state change in a block without any.
@@ -87,7 +92,7 @@ pub(super) async fn commit_reply(
     let jobs = jobs_of(services, input, &turn, was_cut, kinds.into_iter().flatten());
     let state = new_state_changes(services, &input.world.id, &turn, &changes);
     let seal = services.settings.turn.seal_time();
-    let episode = episodes::greeting_episode(services, input, &turn, uncommitted.gathered.place.clone())?;
+    let episode = greeting_episode(services, input, &turn, uncommitted.gathered.place.clone())?;
     let uncut = uncommitted.reply.uncut.clone();
     let cuts = cuts_of(services, &turn, &uncommitted.cuts);
     let commit = TurnCommit {
@@ -99,7 +104,7 @@ pub(super) async fn commit_reply(
         sealed_reply: uncut.map(|text| (text, turn.committed_at + seal)),
         cuts,
         checkpoint: checkpoint.clone(),
-        trace: trace_of_turn(services, input, &turn, uncommitted, notes, &checkpoint),
+        trace: trace_of_turn(services, input, &turn, uncommitted, notes, disclosures),
         state,
         actions,
         episode,
@@ -274,9 +279,22 @@ async fn read_state_changes(
     })
 }
 
+/// Returns what the turn may disclose. A cut reply counts with its unheard part, because a resume may continue the reply.
+fn disclosures_of(input: &TurnInput, turn: &Turn, uncommitted: &UncommittedTurn) -> TurnDisclosures {
+    let reply = uncommitted.reply.uncut.as_deref().unwrap_or(&turn.reply_text);
+    let spoken_texts = [reply, turn.player_text.as_str()];
+    TurnDisclosures::of_turn(input, &uncommitted.gathered, &uncommitted.prompt, &spoken_texts)
+}
+
 /// Returns the checkpoint after this turn. Summaries since the last checkpoint move the counters and the start of the
 /// buffer. The start moves in blocks, which keeps the prompt's prefix stable.
-fn checkpoint_of(services: &Services, input: &TurnInput, turn: &Turn, uncommitted: &UncommittedTurn) -> Checkpoint {
+fn checkpoint_of(
+    services: &Services,
+    input: &TurnInput,
+    turn: &Turn,
+    uncommitted: &UncommittedTurn,
+    disclosures: &TurnDisclosures,
+) -> Checkpoint {
     let mut checkpoint = input.checkpoint.clone();
     checkpoint.turn = input.number;
     checkpoint.has_ended = uncommitted.reply.ends;
@@ -287,26 +305,16 @@ fn checkpoint_of(services: &Services, input: &TurnInput, turn: &Turn, uncommitte
         &input.npc.id,
         uncommitted.prompt.shown_scenarios(),
     );
-    checkpoint.record_told_actions(uncommitted.gathered.actions.told(&uncommitted.prompt));
-    checkpoint.locks = Some(prompt_locks::locks_after_turn(
-        input,
-        &uncommitted.gathered,
-        &uncommitted.prompt,
-    ));
+    checkpoint.record_told_actions(actions::told_actions(&uncommitted.prompt.trace.actions));
     // A cut reply counts with its unheard part, because a resume may continue the reply.
     let reply = uncommitted.reply.uncut.as_deref().unwrap_or(&turn.reply_text);
     if turn.status == TurnStatus::Completed {
         let told_ids = prompt_locks::told_scenarios(input, &uncommitted.gathered, &uncommitted.prompt, reply);
         checkpoint.record_told_scenarios(&input.npc.id, turn.committed_at, told_ids);
     }
-    let spoken_texts = [reply, turn.player_text.as_str()];
-    checkpoint.told_locks = Some(prompt_locks::disclosed_locks(
-        input,
-        &uncommitted.gathered,
-        &uncommitted.prompt,
-        &spoken_texts,
-    ));
-    checkpoint.confided = prompt_locks::confided_in_prompt(input, &uncommitted.gathered, &uncommitted.prompt);
+    checkpoint.locks = Some(disclosures.locks.clone());
+    checkpoint.told_locks = Some(disclosures.told_locks.clone());
+    checkpoint.confided.clone_from(&disclosures.confided);
     checkpoint
 }
 

@@ -8,7 +8,9 @@ use super::{
     chat_request::{CalledTools, ChatRequest, GivenReply, OwnPrompt},
     continuation::PartialReply,
 };
-use crate::{events::ReplyDone, prompt::TemplateError, requester::Requester, scenarios::UnlockTrigger, scene::Scene};
+use crate::{
+    events::ReplyDone, knowledge::scenarios::UnlockTrigger, prompt::TemplateError, requester::Requester, scene::Scene,
+};
 use colloquy_core::{
     ids::{NodeId, NpcId, PlayerId, TurnId},
     scope::TenantScope,

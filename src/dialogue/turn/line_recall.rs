@@ -10,9 +10,11 @@ use super::{
 use crate::{
     Services,
     intent::ClassifiedIntent,
-    lore::{self, LoreOfTurn},
+    knowledge::{
+        lore::{self, LoreOfTurn},
+        scenarios,
+    },
     recall::{self, RecallClock, RecallHit, RecallRequest, RecallResult, SearchQuery},
-    scenarios,
 };
 use colloquy_memory::{
     aliases::SpeakerAndListener,

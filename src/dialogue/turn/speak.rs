@@ -76,7 +76,7 @@ impl<'a> ReplyRequest<'a> {
     pub(super) fn from_prompt(prompt: &Prompt, counter: TokenCounter, authored: Option<AuthoredWords<'a>>) -> Self {
         Self {
             messages: prompt.messages.clone(),
-            prompt_tokens: prompt.tokens,
+            prompt_tokens: prompt.trace.prompt_tokens,
             counter,
             authored,
         }

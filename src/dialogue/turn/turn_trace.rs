@@ -4,7 +4,7 @@ use super::{
     gather::{self},
     gathered_context::GatheredContext,
     input::TurnInput,
-    prompt_locks,
+    prompt_locks::TurnDisclosures,
     speak::Reply,
     uncommitted_turn::UncommittedTurn,
 };
@@ -15,8 +15,8 @@ use crate::{
 use colloquy_memory::{
     authored::{Npc, World},
     tokens::TokenCounter,
-    trace::{MeetingTrace, PromptSources, TurnTrace},
-    turn::{Checkpoint, Turn, TurnStatus},
+    trace::{PromptSources, TurnTrace},
+    turn::{Turn, TurnStatus},
 };
 
 /// Returns the trace of a turn. `state_notes` are about its state block.
@@ -26,28 +26,26 @@ pub(super) fn trace_of_turn(
     turn: &Turn,
     uncommitted: UncommittedTurn,
     state_notes: Vec<String>,
-    checkpoint: &Checkpoint,
+    disclosures: TurnDisclosures,
 ) -> TurnTrace {
-    let told_locks = checkpoint.told_locks.clone();
-    let disclosed = told_locks.clone().unwrap_or_default();
-    let locked = prompt_locks::undisclosed_words(input, &uncommitted.gathered, &uncommitted.prompt, &disclosed);
-    let sources = sources_of_turn(services, input, &uncommitted.gathered, &uncommitted.prompt);
-    let unlisted = uncommitted
-        .gathered
-        .found_facts
-        .saturating_sub(uncommitted.prompt.listed_hits);
-    let actions = uncommitted.gathered.actions.trace(&uncommitted.prompt);
     let UncommittedTurn {
         gathered,
-        prompt,
+        mut prompt,
         reply,
         timings,
         ..
     } = uncommitted;
     let unchanged_tokens = record_sent_prompt(services, input, &gathered, &prompt, &reply);
+    let sources = sources_of_turn(
+        services,
+        input,
+        &gathered,
+        prompt.trace.sources.take().unwrap_or_default(),
+    );
+    let prompt_notes = std::mem::take(&mut prompt.trace.notes);
     let mut calls = gathered.calls;
     calls.push(reply.call);
-    let later_notes = prompt.notes.into_iter().chain(reply.notes).chain(state_notes);
+    let later_notes = prompt_notes.into_iter().chain(reply.notes).chain(state_notes);
     let notes = collect_notes(services, input, turn, gathered.notes, later_notes);
     TurnTrace {
         traced_at: turn.committed_at,
@@ -57,31 +55,22 @@ pub(super) fn trace_of_turn(
         not_searched: gathered.not_searched,
         memory_wait: input.memory_wait.clone(),
         query: gathered.query,
-        topic_gate: Some(gathered.gate),
-        candidates: prompt.candidates,
-        unlisted_facts: u32::try_from(unlisted).unwrap_or(u32::MAX),
-        scenarios: prompt.scenarios,
-        lore: prompt.lore,
-        episodes: prompt.episodes,
-        directives: prompt.directives,
-        insights: prompt.insights,
-        actions,
+        topic_gate: Some(gathered.knowledge.found_facts.gate),
         place: gathered.place,
-        progress: gathered.past.map(|past| past.progress),
+        progress: gathered.knowledge.scenarios.past.map(|past| past.progress),
         told_in: input.checkpoint.turns_told_in(),
-        locks: checkpoint.locks.clone().unwrap_or_default(),
-        told_locks,
-        locked,
-        confided: checkpoint.confided.clone(),
-        sections: prompt.sections,
-        prompt_tokens: prompt.tokens,
+        locks: disclosures.locks,
+        told_locks: Some(disclosures.told_locks),
+        locked: disclosures.undisclosed_words,
+        confided: disclosures.confided,
         unchanged_tokens,
-        prompt_hash: prompt.hash,
         sources: Some(sources),
         calls,
         timings,
         notes,
         state_block: reply.began_block,
+        // The content of the prompt.
+        ..prompt.trace
     }
 }
 
@@ -132,22 +121,16 @@ fn collect_notes(
     notes
 }
 
-/// Returns what the prompt of a turn was assembled from.
+/// Returns what the prompt of a turn was assembled from. `shown` has the rows that the sections of the prompt show.
 fn sources_of_turn(
     services: &Services,
     input: &TurnInput,
     gathered: &GatheredContext,
-    prompt: &Prompt,
+    shown: PromptSources,
 ) -> PromptSources {
-    let meeting = gathered.meeting.as_ref().map(|meeting| MeetingTrace {
-        last_turn_at: meeting.last_turn_at,
-        since: meeting.since,
-        summary: meeting.summary.as_ref().map(|recap| recap.summary),
-        summary_since: meeting.summary.as_ref().map(|recap| recap.since),
-    });
     let continued = input.continuation.as_ref();
-    let continued = continued.map(|unfinished| unfinished.beginning().text.chars().count());
-    PromptSources {
+    let continued_chars = continued.map(|unfinished| unfinished.beginning().text.chars().count());
+    let mut sources = PromptSources {
         world_version: input.world.version,
         npc_version: input.npc.version,
         templates: services.prompts.source_hash().to_owned(),
@@ -155,22 +138,14 @@ fn sources_of_turn(
         state_seq: gathered.state_position.seq,
         state_generation: gathered.state_position.generation,
         history_from: input.history.first().map_or(input.number, |turn| turn.number),
-        summaries: prompt.summaries.clone(),
-        meeting,
-        overheard: gathered.overheard.source,
-        opened: prompt.opened.clone(),
         redacted: gathered.redacted.clone(),
-        continued_chars: continued.map(|chars| u32::try_from(chars).unwrap_or(u32::MAX)),
-        continued_whole: input
-            .continuation
-            .as_ref()
-            .is_some_and(|unfinished| unfinished.is_whole),
-        scene_notes: input
-            .chat
-            .as_ref()
-            .map_or_else(Vec::new, |chat| chat.scene_notes.clone()),
+        continued_chars: continued_chars.map(|chars| u32::try_from(chars).unwrap_or(u32::MAX)),
+        continued_whole: continued.is_some_and(|unfinished| unfinished.is_whole),
         own_prompt: input.own_prompt().is_some(),
-    }
+        ..shown
+    };
+    gathered.knowledge.add_sources(&mut sources);
+    sources
 }
 
 /// Returns the hash of the settings that change what a prompt has, with the token counter.

@@ -1,7 +1,7 @@
 //! The rules for the actions of a world.
 
 use super::text::one_line_label;
-use colloquy_dialogue::actions::find_schema_fault;
+use colloquy_dialogue::knowledge::actions::find_schema_fault;
 use colloquy_memory::{
     actions::{ActionRule, MAX_ACTION_NAME_CHARS, MAX_ACTIONS, MAX_ACTORS, MAX_DESCRIPTION_CHARS, MAX_EXPIRES_S},
     condition::{Condition, MAX_CONDITIONS},

@@ -30,7 +30,7 @@ fn memory_of_a_line_in_history_is_not_repeated() {
     ];
     let fates = |case: &PromptCase| -> Vec<CandidateFate> {
         let prompt = case.assemble(&settings()).unwrap();
-        prompt.candidates.iter().map(|candidate| candidate.fate).collect()
+        prompt.trace.candidates.iter().map(|candidate| candidate.fate).collect()
     };
     let (in_history, used) = (CandidateFate::InHistory, CandidateFate::Used);
     assert_eq!(fates(&case), [in_history, used, used, used]);
@@ -38,7 +38,7 @@ fn memory_of_a_line_in_history_is_not_repeated() {
     let mut narrow = settings();
     narrow.prompt.history_tokens = 0;
     let prompt = case.assemble(&narrow).unwrap();
-    assert!(prompt.candidates.iter().all(|candidate| candidate.fate == used));
+    assert!(prompt.trace.candidates.iter().all(|candidate| candidate.fate == used));
     // With a player, facts from visible lines are included, because the player may ask about them.
     (case.player, case.scene) = (Some("p7".parse().unwrap()), None);
     assert_eq!(fates(&case), [used; 4]);

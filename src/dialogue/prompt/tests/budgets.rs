@@ -47,9 +47,9 @@ proptest! {
         match case.assemble(&settings) {
             Ok(prompt) => {
                 let counted: u32 = prompt.messages.iter().map(|m| case.counter.count_tokens(&m.content) + 4).sum::<u32>() + 3;
-                prop_assert_eq!(counted, prompt.tokens);
-                prop_assert!(prompt.tokens <= total);
-                let section = |name: &str| prompt.sections.iter().find(|s| s.name == name).unwrap();
+                prop_assert_eq!(counted, prompt.trace.prompt_tokens);
+                prop_assert!(prompt.trace.prompt_tokens <= total);
+                let section = |name: &str| prompt.trace.sections.iter().find(|s| s.name == name).unwrap();
                 for name in ["pinned", "summaries", "history", "memory"] {
                     prop_assert!(section(name).tokens <= section(name).budget, "{} {:?}", name, section(name));
                 }
@@ -58,7 +58,7 @@ proptest! {
                 prop_assert_eq!(prompt.messages[0].role, ChatRole::System);
                 prop_assert!(line.is_empty() != prompt.messages.last().unwrap().content.contains("<player_line>"));
                 let again = case.assemble(&settings).unwrap();
-                prop_assert_eq!(again.hash, prompt.hash);
+                prop_assert_eq!(again.trace.prompt_hash, prompt.trace.prompt_hash);
             }
             Err(TurnError::PromptTooLarge { over }) => {
                 let bare = PromptCase { history: vec![], summaries: vec![], standing: vec![], hits: vec![], ..case };

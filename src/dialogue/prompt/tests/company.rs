@@ -1,7 +1,7 @@
 //! Company, first meetings, deaths and news in prompts.
 
 use super::*;
-use crate::{prompt::action_lines::ActionOutcome, scenarios::ScenarioHit};
+use crate::knowledge::{TurnActions, actions::ActionOutcome, scenarios::ScenarioHit};
 use colloquy_memory::{progress::Progress, scenario::ScenarioNews, state::StateChange};
 
 fn member(id: &str, name: &str, faction: Option<&str>) -> SceneMember {
@@ -20,10 +20,10 @@ fn action_of_another_talk_is_unknown_to_those_who_hear() {
         dialogue,
         line: text.into(),
     };
-    case.action_lines.outcomes = vec![
+    case.actions = TurnActions::with_outcomes(vec![
         outcome(dialogue(), "Your action wave was done"),
         outcome(elsewhere, "Your action open_gate still waits"),
-    ];
+    ]);
     let text = shown(&case.assemble(&settings()).unwrap().messages);
     assert!(text.contains("- Your action wave was done"), "{text}");
     assert!(
@@ -189,7 +189,7 @@ fn prompt_says_what_has_just_opened_and_what_was_told() {
     let prompt = case.assemble(&settings()).unwrap();
     let text = shown(&prompt.messages);
     assert!(text.contains("Newly open to this player: \"The mill\""), "{text}");
-    assert_eq!(prompt.opened, ["mill".parse().unwrap()]);
+    assert_eq!(opened_scenarios(&prompt), ["mill".parse().unwrap()]);
     case.past = Some(NpcPast {
         progress: Progress::new(7).unwrap(),
         is_asked: true,
@@ -209,7 +209,7 @@ fn prompt_says_what_has_just_opened_and_what_was_told() {
         assert!(text.contains(line), "{line}: {text}");
     }
     assert!(
-        prompt.opened.is_empty() && !text.contains("Newly open"),
+        opened_scenarios(&prompt).is_empty() && !text.contains("Newly open"),
         "its content is there: {text}"
     );
     let past = text.split("[Your past]").nth(1).unwrap();

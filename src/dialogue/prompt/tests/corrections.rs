@@ -48,6 +48,7 @@ fn corrections_follow_the_history_oldest_first() {
         assert_eq!(prompt.messages[..stable], before.messages[..stable]);
         assert!(
             prompt
+                .trace
                 .sections
                 .iter()
                 .any(|section| section.name == "corrections" && section.tokens > 0)
@@ -75,6 +76,7 @@ fn corrections_stay_within_their_budget() {
     case.outdated = (0..8).map(long).collect();
     let prompt = case.assemble(&settings()).unwrap();
     let section = prompt
+        .trace
         .sections
         .iter()
         .find(|section| section.name == "corrections")

@@ -17,6 +17,7 @@ fn diversity_setting_of_a_world_prefers_different_memories() {
     let used = |case: &PromptCase, settings: &DialogueSettings| {
         let prompt = case.assemble(settings).unwrap();
         let used = prompt
+            .trace
             .candidates
             .iter()
             .filter(|found| found.fate == CandidateFate::Used);

@@ -1,7 +1,7 @@
 //! Episodes in a prompt.
 
 use super::*;
-use crate::episodes::EpisodeHit;
+use crate::knowledge::EpisodeHit;
 use colloquy_memory::{
     episode::Episode,
     fact::Importance,
@@ -37,7 +37,7 @@ fn of_dialogue(mut hit: EpisodeHit) -> EpisodeHit {
 }
 
 fn fates(prompt: &Prompt) -> Vec<(u32, EpisodeStage, EpisodeFate)> {
-    let traced = prompt.episodes.iter();
+    let traced = prompt.trace.episodes.iter();
     traced.map(|traced| (traced.turn, traced.stage, traced.fate)).collect()
 }
 
@@ -67,6 +67,7 @@ fn episodes_are_shown_in_order_of_time_with_age_turn_and_place() {
         let text = shown(&prompt.messages);
         assert!(text.contains(block), "{text}");
         let section = prompt
+            .trace
             .sections
             .iter()
             .find(|section| section.name == "episodes")
@@ -136,6 +137,7 @@ fn episodes_stay_within_their_budget() {
     settings.prompt.episode_tokens = 120;
     let prompt = case.assemble(&settings).unwrap();
     let section = prompt
+        .trace
         .sections
         .iter()
         .find(|section| section.name == "episodes")
@@ -180,12 +182,12 @@ fn summaries_go_before_episodes_and_episodes_before_memories() {
         .collect();
     let whole = case.assemble(&settings()).unwrap();
     let count = |prompt: &Prompt, name: &str| {
-        let section = prompt.sections.iter().find(|section| section.name == name);
+        let section = prompt.trace.sections.iter().find(|section| section.name == name);
         section.map_or(0, |section| section.tokens)
     };
     assert!(count(&whole, "summaries") > 0 && count(&whole, "episodes") > 0);
     let mut tight = settings();
-    tight.prompt.total_tokens = whole.tokens - 20;
+    tight.prompt.total_tokens = whole.trace.prompt_tokens - 20;
     let prompt = case.assemble(&tight).unwrap();
     assert_eq!(count(&prompt, "summaries"), 0);
     assert_eq!(count(&prompt, "episodes"), count(&whole, "episodes"));

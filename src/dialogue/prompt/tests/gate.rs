@@ -11,7 +11,7 @@ fn about(subject: &str, mut hit: RecallHit) -> RecallHit {
 
 fn used(case: &PromptCase) -> Vec<u128> {
     let prompt = case.assemble(&settings()).unwrap();
-    let used = prompt.candidates.iter().filter(|c| c.fate == CandidateFate::Used);
+    let used = prompt.trace.candidates.iter().filter(|c| c.fate == CandidateFate::Used);
     used.map(|c| c.fact.as_u128()).collect()
 }
 

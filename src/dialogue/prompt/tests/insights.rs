@@ -29,11 +29,11 @@ fn insight(n: u32, text: &str) -> Insight {
 }
 
 fn fates(prompt: &Prompt) -> Vec<InsightFate> {
-    prompt.insights.iter().map(|traced| traced.fate).collect()
+    prompt.trace.insights.iter().map(|traced| traced.fate).collect()
 }
 
 fn section_of<'a>(prompt: &'a Prompt, name: &str) -> Option<&'a colloquy_memory::trace::SectionTrace> {
-    prompt.sections.iter().find(|section| section.name == name)
+    prompt.trace.sections.iter().find(|section| section.name == name)
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn insights_are_shown_newest_last_after_the_stable_parts() {
         );
         assert_eq!(fates(&prompt), [InsightFate::Used; 2]);
         assert_eq!(
-            prompt.insights[0].shown_text.as_deref(),
+            prompt.trace.insights[0].shown_text.as_deref(),
             Some("The player (hates) bells.")
         );
     }
@@ -114,7 +114,7 @@ fn insights_stay_within_their_budget() {
     let prompt = case.assemble(&settings).unwrap();
     let section = section_of(&prompt, "insights").unwrap();
     assert!(section.tokens > 0 && section.tokens <= 120, "{section:?}");
-    assert_eq!(prompt.insights[0].fate, InsightFate::Used, "the closest first");
+    assert_eq!(prompt.trace.insights[0].fate, InsightFate::Used, "the closest first");
     let over = fates(&prompt)
         .iter()
         .filter(|fate| **fate == InsightFate::OverBudget)
@@ -136,7 +136,7 @@ fn prompt_considers_two_hundred_insights_at_most() {
     settings.prompt.total_tokens = 1_000_000;
     let prompt = case.assemble(&settings).unwrap();
     let lines = shown(&prompt.messages).matches("| Line ").count();
-    assert_eq!((MAX_INSIGHT_LINES, lines, prompt.insights.len()), (200, 200, 200));
+    assert_eq!((MAX_INSIGHT_LINES, lines, prompt.trace.insights.len()), (200, 200, 200));
 }
 
 #[test]
@@ -151,9 +151,9 @@ fn insights_go_after_lore_and_before_summaries() {
     let count = |prompt: &Prompt, name: &str| section_of(prompt, name).map_or(0, |section| section.tokens);
     assert!(count(&whole, "summaries") > 0 && count(&whole, "insights") > 0);
     let mut tight = settings();
-    tight.prompt.total_tokens = whole.tokens - 20;
+    tight.prompt.total_tokens = whole.trace.prompt_tokens - 20;
     let prompt = case.assemble(&tight).unwrap();
     assert_eq!(count(&prompt, "summaries"), count(&whole, "summaries"));
     assert!(count(&prompt, "insights") < count(&whole, "insights"));
-    assert_eq!(prompt.insights.last().unwrap().fate, InsightFate::OverBudget);
+    assert_eq!(prompt.trace.insights.last().unwrap().fate, InsightFate::OverBudget);
 }

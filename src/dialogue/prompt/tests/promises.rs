@@ -89,7 +89,7 @@ fn promises_are_told_apart_by_day_and_end() {
         assert!(text.contains(block), "{text}");
         let open = |id: u128| {
             let of = |candidate: &&colloquy_memory::trace::CandidateTrace| candidate.fact == FactId::from_u128(id);
-            let traced = prompt.candidates.iter().find(of).unwrap();
+            let traced = prompt.trace.candidates.iter().find(of).unwrap();
             (traced.promise, traced.over)
         };
         // A line may end the open promises and the duty, and nothing twice.
@@ -275,7 +275,7 @@ fn claim_about_a_promise_and_duty_of_another_player_are_no_promises() {
     let mut case = PromptCase::of(Language::En, "x");
     case.hits = vec![found];
     let prompt = case.assemble(&settings()).unwrap();
-    assert!(!prompt.candidates[0].promise, "{:?}", prompt.candidates);
+    assert!(!prompt.trace.candidates[0].promise, "{:?}", prompt.trace.candidates);
 }
 
 #[test]

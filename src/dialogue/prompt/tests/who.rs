@@ -46,12 +46,14 @@ fn returning_player_is_recognised_in_small_talk_too() {
         let text = shown(&prompt.messages);
         assert!(text.contains(block), "{text}");
         let section = prompt
+            .trace
             .sections
             .iter()
             .find(|section| section.name == "acquaintance")
             .unwrap();
         assert!(section.tokens > 0 && section.tokens <= section.budget, "{section:?}");
         let name = prompt
+            .trace
             .candidates
             .iter()
             .find(|candidate| candidate.fact == FactId::from_u128(7))
@@ -82,6 +84,7 @@ fn acquaintance_section_keeps_its_budget() {
         settings.prompt.acquaintance_tokens = budget;
         let prompt = case.assemble(&settings).unwrap();
         let section = prompt
+            .trace
             .sections
             .iter()
             .find(|section| section.name == "acquaintance")
@@ -232,11 +235,12 @@ fn all_names_are_shown_the_first_told_first_and_nicknames_last() {
         // The extraction knows all of them.
         assert!(
             prompt
+                .trace
                 .candidates
                 .iter()
                 .all(|known| known.fate == CandidateFate::InStateBlock)
         );
-        assert_eq!(prompt.candidates.len(), 3);
+        assert_eq!(prompt.trace.candidates.len(), 3);
     }
 }
 
@@ -251,13 +255,13 @@ fn dates_in_summaries_are_in_words_and_their_tokens_are_counted() {
     assert!(!text.contains("2026-01-05"), "{text}");
     assert_eq!(text.matches("5 January (tomorrow)").count(), 2, "{text}");
     let section = |name: &str| {
-        let named = prompt.sections.iter().find(|section| section.name == name);
+        let named = prompt.trace.sections.iter().find(|section| section.name == name);
         named.unwrap().tokens
     };
     let words = TokenCounter::Estimated.count_tokens(dated);
     assert!(
         section("summaries") > words && section("acquaintance") > words,
         "{:?}",
-        prompt.sections
+        prompt.trace.sections
     );
 }

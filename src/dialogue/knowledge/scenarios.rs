@@ -5,6 +5,7 @@
 //! anything else sees them.
 
 mod known;
+mod section;
 mod unlock;
 
 use std::{collections::BTreeSet, sync::Arc};
@@ -12,9 +13,13 @@ use std::{collections::BTreeSet, sync::Arc};
 use chrono::{DateTime, SubsecRound as _, Utc};
 
 use self::known::RecentScenario;
-pub(super) use self::known::{KnownScenarios, NpcPast, OpenedScenario, ScenarioHit};
 pub use self::unlock::{ScenarioUnlock, UnlockTrigger};
-use super::{Services, intent::ClassifiedIntent, recall::MAX_TRACED, remember::ManualEditError, turn::TurnInput};
+pub(crate) use self::{
+    known::{KnownScenarios, NpcPast, OpenedScenario, ScenarioHit},
+    section::Scenarios,
+};
+use super::kind::LineSearch;
+use crate::{Services, recall::MAX_TRACED, remember::ManualEditError, turn::TurnInput};
 use colloquy_core::{
     ids::{NpcId, PlayerId, ScenarioId},
     scope::TenantScope,
@@ -51,7 +56,7 @@ fn identify_npc(npc: &Npc) -> NpcNames<'_> {
 }
 
 /// True if the turn may tell of the NPC's past. Only a player's line can ask for the past. Lines between NPCs do not.
-pub(super) fn can_tell_past(input: &TurnInput) -> bool {
+pub(crate) fn can_tell_past(input: &TurnInput) -> bool {
     input.npc.has_scenarios && input.player.is_some() && !input.is_greeting()
 }
 
@@ -74,7 +79,7 @@ pub async fn player_standing(
 
 /// Reads the recently unlocked or told scenarios before the line is classified. Asks the ledger only if one is
 /// possible.
-pub(super) async fn read_known_scenarios(
+pub(crate) async fn read_known_scenarios(
     services: &Services,
     input: &TurnInput,
     state: &WorldState,
@@ -125,15 +130,19 @@ pub(super) async fn read_known_scenarios(
 
 /// Returns the part of the past that this turn may tell, if the line asks for the past or the intent is unknown. Whatever
 /// the intent, a line gets the open scenarios that it names, and a line that points back what was just told or unlocked.
-pub(super) async fn find_tellable_past(
-    services: &Services,
-    input: &TurnInput,
-    state: &WorldState,
+async fn find_tellable_past(
+    search: &LineSearch<'_>,
     mut known_scenarios: KnownScenarios,
-    classified: &ClassifiedIntent,
-    embedding: Option<&[f32]>,
-    terms: &TermWeights,
 ) -> StoreResult<Option<NpcPast>> {
+    let LineSearch {
+        services,
+        input,
+        state,
+        classified,
+        embedding,
+        terms,
+        ..
+    } = *search;
     if !can_tell_past(input) {
         return Ok(None);
     }
@@ -289,7 +298,7 @@ const MAX_TELLS: u32 = 100;
 
 /// Returns the tells of the scenarios that the line names and that the player may not hear. A line that points back also
 /// names what the last turn named.
-pub(super) async fn find_tells(
+async fn find_tells(
     services: &Services,
     input: &TurnInput,
     state: &WorldState,
@@ -326,7 +335,7 @@ pub const MAX_ANNOUNCED_UNLOCKS: usize = 32;
 
 impl UnlockTrigger {
     /// Builds the trigger of a turn that was committed at `moment`. `None`: the turn cannot have unlocked a scenario.
-    pub(super) fn from_turn(input: &TurnInput, changes: &[StateChange], moment: DateTime<Utc>) -> Option<Self> {
+    pub(crate) fn from_turn(input: &TurnInput, changes: &[StateChange], moment: DateTime<Utc>) -> Option<Self> {
         let player = input.player.as_ref().filter(|_| !changes.is_empty())?;
         let rules = input.world.settings.unlock_rules();
         (!rules.is_empty()).then(|| Self {
@@ -339,7 +348,7 @@ impl UnlockTrigger {
     }
 
     /// Builds the trigger of a job's state changes. `None`: the changes cannot have unlocked a scenario.
-    pub(super) fn from_job(scope: &TenantScope, job_input: &JobInput, changes: &[StateChange]) -> Option<Self> {
+    pub(crate) fn from_job(scope: &TenantScope, job_input: &JobInput, changes: &[StateChange]) -> Option<Self> {
         let player = job_input.turn.player.as_ref().filter(|_| !changes.is_empty())?;
         let rules = job_input.world.settings.unlock_rules();
         (!rules.is_empty()).then(|| Self {
@@ -435,7 +444,7 @@ pub async fn write_scenario(
 }
 
 /// Returns the vectors of scenarios, in the same order.
-pub(super) async fn embed_scenarios(
+pub(crate) async fn embed_scenarios(
     services: &Services,
     scope: &TenantScope,
     scenarios: &[Scenario],

@@ -3,21 +3,26 @@
 //! Only reliable statements are included: statements of authors and of the game, and statements of the player and the
 //! NPC about themselves. All other statements are hearsay, which only a search can bring into a prompt.
 
-use std::{cell::LazyCell, collections::HashSet};
+use std::{cell::LazyCell, cmp::Reverse, collections::HashSet, sync::Arc};
 
 use chrono::{DateTime, TimeDelta, Utc};
 use minijinja::{Value, context};
 
 use super::{
-    ages::AgeFormatter,
-    attribution::{Attribution, attribute_to, render_statement},
-    company::Remark,
-    content_hash::ContentHash,
-    frame_tokens::ITEM_TOKENS,
-    material::PromptMaterial,
-    templates::Templates,
+    disclosures::Disclosures,
+    found_facts::FoundFacts,
+    kind::{KindOfKnowledge, LineSearch, Rereading},
+    section::{Section, SectionSize, SectionSizes, TemplateValues, ToldParts},
+    traced_fact::{is_promise_to_end, reread_fact},
 };
-use crate::{settings::PromptSettings, turn::TurnError};
+use crate::{
+    prompt::{
+        Attribution, ContentHash, FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS, PromptContext, Remark, attribute_to,
+        render_statement,
+    },
+    settings::PromptSettings,
+    turn::{TurnError, TurnInput},
+};
 use colloquy_core::ids::{FactId, PlayerId};
 use colloquy_memory::{
     agreement::{self, days_in},
@@ -25,9 +30,18 @@ use colloquy_memory::{
     fact::{Cause, Fact, InvalidReason},
     party,
     reconcile::StatementFeatures,
-    trace::CandidateFate,
+    trace::{CandidateFate, CandidateTrace, ScoreParts, TurnTrace},
 };
 
+/// The score of a fact that is in the prompt without a search, except its importance.
+const UNSCORED: ScoreParts = ScoreParts {
+    recency: 0.0,
+    importance: 0.0,
+    relevance: 0.0,
+    keyword: 0.0,
+    total: 0.0,
+    cosine: 0.0,
+};
 /// The characters of a list item besides its text: the bullet, its age, the line end.
 const FRAME_CHARS: usize = 16;
 /// The most ended promises in a prompt, the last that ended.
@@ -98,17 +112,20 @@ impl StateEntry {
     }
 }
 
+/// Pinned facts and facts of mutable-state kinds, most important first.
 #[derive(Default)]
-pub(super) struct StandingFacts {
+pub(crate) struct StandingFacts(pub Arc<Vec<Fact>>);
+
+/// The selected standing facts.
+#[derive(Default)]
+pub(crate) struct StandingSection {
     pinned: Vec<PinnedItem>,
     /// The state entries, most important first.
     state: Vec<StateEntry>,
-    pub(super) pinned_ids: HashSet<FactId>,
-    pub(super) state_ids: HashSet<FactId>,
     /// Open promises in whose place a later one stands. No section has them.
-    pub(super) redated_ids: HashSet<FactId>,
-    pub(super) pinned_dropped: usize,
-    pub(super) state_dropped: usize,
+    redated_ids: HashSet<FactId>,
+    pinned_dropped: usize,
+    state_dropped: usize,
 }
 
 /// The remaining room for statements.
@@ -128,37 +145,114 @@ impl SectionRoom {
     }
 }
 
-impl StandingFacts {
+impl KindOfKnowledge for StandingFacts {
+    type Read<'a> = ();
+    type Section<'a> = StandingSection;
+
+    async fn find(search: &LineSearch<'_>, (): ()) -> Result<Self, TurnError> {
+        Ok(Self(Arc::clone(search.standing)))
+    }
+
+    /// Reads the standing facts of the prompt, most important first.
+    async fn reread(rereading: &Rereading<'_>, changes: &mut Vec<String>) -> Result<Self, TurnError> {
+        let mut standing = Vec::new();
+        let candidates = rereading.trace.candidates.iter();
+        let shown_candidates = candidates.filter(|traced| traced.fate.is_in_prompt());
+        for traced in shown_candidates.filter(|traced| traced.fate != CandidateFate::Used) {
+            if let Some(fact) = reread_fact(rereading, traced, changes).await? {
+                standing.push((traced.score.importance, fact));
+            }
+        }
+        standing.sort_by(|(importance, fact), (other_importance, other)| {
+            let by_time = (Reverse(fact.valid_at), fact.id).cmp(&(Reverse(other.valid_at), other.id));
+            other_importance.total_cmp(importance).then(by_time)
+        });
+        let facts = standing.into_iter().map(|(_, fact)| fact);
+        Ok(Self(Arc::new(facts.collect())))
+    }
+
     /// Selects facts within the budgets of the pinned slot and of the state block, most important first.
-    /// `remaining_tokens` is the remaining tokens of the whole prompt; the function subtracts the used tokens.
-    pub(super) fn select_fitting(
-        templates: &Templates,
-        material: &PromptMaterial<'_>,
-        budgets: &PromptSettings,
+    fn select<'a>(
+        &'a self,
+        context: &'a PromptContext<'a>,
+        _told_parts: &ToldParts<'_>,
+        mut remaining_tokens: u32,
+    ) -> Result<StandingSection, TurnError> {
+        let mut section = StandingSection::default();
+        section.select_pinned(context, &self.0, &mut remaining_tokens)?;
+        section.select_state(context, &self.0, remaining_tokens)?;
+        Ok(section)
+    }
+
+    fn add_disclosures(&self, _input: &TurnInput, trace: &TurnTrace, disclosures: &mut Disclosures) {
+        let shown_candidates = trace.candidates.iter().filter(|traced| traced.fate.is_in_prompt());
+        let shown_ids: HashSet<FactId> = shown_candidates.map(|traced| traced.fact).collect();
+        for fact in self.0.iter().filter(|fact| shown_ids.contains(&fact.id)) {
+            disclosures.add_text(&fact.view.content, &fact.locks);
+            if fact.audience.private_to.is_some() {
+                disclosures.confided.add_text(&fact.view.content);
+            }
+        }
+    }
+}
+
+impl StandingSection {
+    fn select_pinned(
+        &mut self,
+        context: &PromptContext<'_>,
+        facts: &[Fact],
         remaining_tokens: &mut u32,
-        count: &dyn Fn(&str) -> u32,
-    ) -> Result<Self, TurnError> {
-        let mut standing = Self::default();
-        standing.select_pinned(templates, material, budgets.pinned_tokens, remaining_tokens, count)?;
+    ) -> Result<(), TurnError> {
+        let mut slot = context.settings.prompt.pinned_tokens.min(*remaining_tokens);
+        let reader = context.reader();
+        let may_be = |fact: &&Fact| fact.view.pinned && fact.invalid.is_none() && can_be_pinned(context, fact);
+        for fact in facts.iter().filter(may_be) {
+            let word = reader.attribution_of_fact(fact);
+            let subject = &fact.statement.subject;
+            let text = attribute_to(context.templates, reader, word, subject, &fact.view.content)?;
+            let text = remark_on(context, fact).add_to(context, text)?;
+            let tokens = context.count(&text) + ITEM_TOKENS;
+            if tokens > slot {
+                self.pinned_dropped += 1;
+                continue;
+            }
+            slot -= tokens;
+            *remaining_tokens -= tokens;
+            self.pinned.push(PinnedItem {
+                fact: fact.id,
+                text,
+                tokens,
+            });
+        }
+        Ok(())
+    }
+
+    fn select_state(
+        &mut self,
+        context: &PromptContext<'_>,
+        facts: &[Fact],
+        remaining_tokens: u32,
+    ) -> Result<(), TurnError> {
+        let budgets = &context.settings.prompt;
         let chars = if budgets.state_block { budgets.state_chars } else { 0 };
         let mut room = SectionRoom {
             chars: chars / PROMISE_SHARE,
-            tokens: *remaining_tokens,
+            tokens: remaining_tokens,
         };
+        let pinned_ids: HashSet<FactId> = self.pinned.iter().map(|item| item.fact).collect();
         // Promises go first, so that other facts cannot take their room. Each group may use room that the other
         // leaves.
-        let (mut promises, other_facts): (Vec<_>, Vec<_>) = material
-            .standing
+        let (mut promises, other_facts): (Vec<_>, Vec<_>) = facts
             .iter()
-            .filter(|fact| !standing.pinned_ids.contains(&fact.id))
-            .filter_map(|fact| Some((fact, section_of(material, fact)?)))
+            .filter(|fact| !pinned_ids.contains(&fact.id))
+            .filter_map(|fact| Some((fact, section_of(context, fact)?)))
             .partition(|(_, block)| block.has_promises());
         let mut ended_promises: Vec<_> = promises
             .extract_if(.., |(_, block)| *block == StateSection::EndedPromises)
             .collect();
         remove_put_off(&mut ended_promises, &promises);
-        standing.redated_ids = remove_redated(&mut promises, &ended_promises);
-        let promises = order_promises(material, promises, ended_promises);
+        self.redated_ids = remove_redated(&mut promises, &ended_promises);
+        let promises = order_promises(context, promises, ended_promises);
         let mut chosen = Vec::new();
         let mut postponed = Vec::new();
         // A shown conclusion stands for its premises, which are less important and come later. A search still finds them.
@@ -168,7 +262,7 @@ impl StandingFacts {
                 if concluded.contains(&fact.id) {
                     continue;
                 }
-                let entry = render_entry(templates, material, fact, block, count)?;
+                let entry = render_entry(context, fact, block)?;
                 if room.try_take(entry.char_count(), entry.tokens) {
                     concluded.extend(fact.derived_from.iter().filter(|_| fact.is_conclusion()));
                     chosen.push((fact.view.importance, fact.valid_at, entry));
@@ -182,101 +276,20 @@ impl StandingFacts {
             if room.try_take(entry.char_count(), entry.tokens) {
                 chosen.push((importance, valid_at, entry));
             } else {
-                standing.state_dropped += 1;
+                self.state_dropped += 1;
             }
         }
-        chosen.sort_by_key(|(importance, valid_at, _)| std::cmp::Reverse((*importance, *valid_at)));
-        standing.state = chosen.into_iter().map(|(.., entry)| entry).collect();
-        standing.state_ids = standing.state.iter().map(|entry| entry.fact).collect();
-        *remaining_tokens = room.tokens;
-        Ok(standing)
-    }
-
-    fn select_pinned(
-        &mut self,
-        templates: &Templates,
-        material: &PromptMaterial<'_>,
-        slot: u32,
-        remaining_tokens: &mut u32,
-        count: &dyn Fn(&str) -> u32,
-    ) -> Result<(), TurnError> {
-        let mut slot = slot.min(*remaining_tokens);
-        let reader = material.reader();
-        let may_be = |fact: &&Fact| fact.view.pinned && fact.invalid.is_none() && can_be_pinned(material, fact);
-        for fact in material.standing.iter().filter(may_be) {
-            let word = reader.attribution_of_fact(fact);
-            let text = attribute_to(templates, reader, word, &fact.statement.subject, &fact.view.content)?;
-            let text = remark_on(material, fact).add_to(templates, material, text)?;
-            let tokens = count(&text) + ITEM_TOKENS;
-            if tokens > slot {
-                self.pinned_dropped += 1;
-                continue;
-            }
-            slot -= tokens;
-            *remaining_tokens -= tokens;
-            self.pinned_ids.insert(fact.id);
-            self.pinned.push(PinnedItem {
-                fact: fact.id,
-                text,
-                tokens,
-            });
-        }
+        chosen.sort_by_key(|(importance, valid_at, _)| Reverse((*importance, *valid_at)));
+        self.state = chosen.into_iter().map(|(.., entry)| entry).collect();
         Ok(())
     }
 
-    pub(super) fn pinned_tokens(&self) -> u32 {
+    fn pinned_tokens(&self) -> u32 {
         self.pinned.iter().map(|item| item.tokens).sum()
     }
-    pub(super) fn state_tokens(&self) -> u32 {
-        self.state.iter().map(|item| item.tokens).sum()
-    }
-    /// Returns the number of headings.
-    pub(super) fn heading_count(&self) -> u32 {
-        let blocks = StateSection::ALL.map(|block| self.state.iter().any(|entry| entry.block == block));
-        let blocks = blocks.into_iter().map(u32::from).sum::<u32>();
-        blocks + u32::from(!self.pinned.is_empty())
-    }
-    /// True if any entry shows its age.
-    pub(super) fn is_dated(&self) -> bool {
-        self.state.iter().any(|entry| entry.said_at.is_some())
-    }
 
-    /// Drops the least important fact; pinned facts go last. Returns `false` if no fact is left.
-    pub(super) fn drop_least_important(&mut self) -> bool {
-        if let Some(entry) = self.state.pop() {
-            self.state_ids.remove(&entry.fact);
-            self.state_dropped += 1;
-        } else if let Some(entry) = self.pinned.pop() {
-            self.pinned_ids.remove(&entry.fact);
-            self.pinned_dropped += 1;
-        } else {
-            return false;
-        }
-        true
-    }
-
-    /// Returns how a fact is included without a search; `None` if the fact is not included.
-    pub(super) fn fate_of(&self, fact: FactId) -> Option<CandidateFate> {
-        if self.pinned_ids.contains(&fact) {
-            Some(CandidateFate::Pinned)
-        } else {
-            self.state_ids.contains(&fact).then_some(CandidateFate::InStateBlock)
-        }
-    }
-
-    pub(super) fn pinned_values(&self) -> Vec<Value> {
-        let texts = self.pinned.iter().map(|item| item.text.as_str());
-        texts.map(|text| context! { text }).collect()
-    }
-
-    /// Adds the pinned facts to a hash.
-    pub(super) fn add_pinned(&self, hash: &mut ContentHash) {
-        for item in &self.pinned {
-            hash.add_text(&item.text);
-        }
-    }
     /// Adds the state entries to a hash, in the order of the template.
-    pub(super) fn add_state(&self, hash: &mut ContentHash) {
+    fn add_state(&self, hash: &mut ContentHash) {
         let mut entries: Vec<&StateEntry> = self.state.iter().collect();
         entries.sort_by_key(|entry| (entry.block as u32, entry.said_at, entry.fact));
         for entry in entries {
@@ -290,42 +303,130 @@ impl StandingFacts {
         }
     }
 
-    /// Returns the sections for the template, each with its newest entry last.
-    pub(super) fn state_values(&self, templates: &Templates, ages: AgeFormatter<'_>) -> Result<Value, TurnError> {
-        let values = |block| {
-            let mut entries: Vec<&StateEntry> = self.state.iter().filter(|entry| entry.block == block).collect();
-            entries.sort_by_key(|entry| (entry.said_at, entry.fact));
-            entries
-                .into_iter()
-                .map(|entry| {
-                    let ago = entry
-                        .said_at
-                        .map(|said_at| ages.describe_age(templates, said_at))
-                        .transpose()?;
-                    let end = entry.end.map(InvalidReason::as_str).unwrap_or_default();
-                    let text = entry.text.as_str();
-                    let overdue = entry.is_overdue;
-                    Ok(context! { text, overdue, end, ago => ago.unwrap_or_default() })
-                })
-                .collect::<Result<Vec<Value>, TurnError>>()
-        };
-        Ok(context! {
-            canon => values(StateSection::Canon)?,
-            promises => values(StateSection::Promises)?,
-            duties => values(StateSection::Duties)?,
-            ended => values(StateSection::EndedPromises)?,
-            told => values(StateSection::AboutPlayer)?,
-            own => values(StateSection::AboutNpc)?,
-        })
+    /// Returns the entries of a part of the state block, the newest last.
+    fn block_values(&self, context: &PromptContext<'_>, block: StateSection) -> Result<Vec<Value>, TurnError> {
+        let mut entries: Vec<&StateEntry> = self.state.iter().filter(|entry| entry.block == block).collect();
+        entries.sort_by_key(|entry| (entry.said_at, entry.fact));
+        let values = entries.into_iter().map(|entry| {
+            let describe_age = |said_at| context.ages().describe_age(context.templates, said_at);
+            let ago = entry.said_at.map(describe_age).transpose()?;
+            let end = entry.end.map(InvalidReason::as_str).unwrap_or_default();
+            let text = entry.text.as_str();
+            let overdue = entry.is_overdue;
+            Ok(context! { text, overdue, end, ago => ago.unwrap_or_default() })
+        });
+        values.collect()
     }
+}
+
+impl Section for StandingSection {
+    fn tokens(&self) -> u32 {
+        self.pinned_tokens() + self.changing_tokens()
+    }
+    fn framed_tokens(&self) -> u32 {
+        let blocks = StateSection::ALL.map(|block| self.state.iter().any(|entry| entry.block == block));
+        let headings = blocks.into_iter().map(u32::from).sum::<u32>() + u32::from(!self.pinned.is_empty());
+        self.tokens() + headings * (HEADING_TOKENS + FRAME_TOKENS)
+    }
+    fn changing_tokens(&self) -> u32 {
+        self.state.iter().map(|item| item.tokens).sum()
+    }
+    /// Drops the least important fact; pinned facts go last.
+    fn drop_least(&mut self) -> bool {
+        let is_state = self.state.pop().is_some();
+        let is_pinned = !is_state && self.pinned.pop().is_some();
+        self.state_dropped += usize::from(is_state);
+        self.pinned_dropped += usize::from(is_pinned);
+        is_state || is_pinned
+    }
+    fn is_dated(&self) -> bool {
+        self.state.iter().any(|entry| entry.said_at.is_some())
+    }
+
+    fn add_told(&self, told_parts: &mut ToldParts<'_>) {
+        let state = self.state.iter().map(|entry| (entry.fact, CandidateFate::InStateBlock));
+        told_parts.standing_facts.extend(state);
+        let pinned = self.pinned.iter().map(|item| (item.fact, CandidateFate::Pinned));
+        told_parts.standing_facts.extend(pinned);
+        told_parts.redated_facts.extend(&self.redated_ids);
+    }
+
+    fn add_values(&self, values: &mut TemplateValues<'_>) -> Result<(), TurnError> {
+        let pinned = self.pinned.iter().map(|item| context! { text => item.text.as_str() });
+        values.add_lasting("pinned", pinned.collect::<Vec<Value>>());
+        for (name, block) in [
+            ("canon", StateSection::Canon),
+            ("promises", StateSection::Promises),
+            ("duties", StateSection::Duties),
+            ("ended", StateSection::EndedPromises),
+            ("told", StateSection::AboutPlayer),
+            ("own", StateSection::AboutNpc),
+        ] {
+            values.add_changing(name, self.block_values(values.context, block)?);
+        }
+        Ok(())
+    }
+
+    fn add_sizes(&self, budgets: &PromptSettings, sizes: &mut SectionSizes) {
+        let dropped = self.pinned_dropped;
+        let size = SectionSize::new(
+            "pinned",
+            self.pinned_tokens(),
+            budgets.pinned_tokens,
+            dropped,
+            "pinned facts",
+        );
+        sizes.add(size, |hash| {
+            self.pinned.iter().for_each(|item| hash.add_text(&item.text));
+        });
+        let size = SectionSize::new(
+            "state",
+            self.changing_tokens(),
+            budgets.state_tokens(),
+            self.state_dropped,
+            "less important entries",
+        );
+        sizes.add(size, |hash| self.add_state(hash));
+    }
+
+    fn add_notes(&self, notes: &mut Vec<String>) {
+        let dropped = self.pinned_dropped;
+        notes.extend((dropped > 0).then(|| format!("{dropped} pinned facts did not fit their slot")));
+    }
+}
+
+/// Returns the trace of the standing facts in a prompt, without those that the search has scored.
+pub(crate) fn trace_standing_facts(
+    context: &PromptContext<'_>,
+    told_parts: &ToldParts<'_>,
+    found_facts: &FoundFacts,
+) -> Vec<CandidateTrace> {
+    let scored: HashSet<FactId> = found_facts.hits.iter().map(|hit| hit.body.id).collect();
+    let unscored = context.standing.iter().filter(|fact| !scored.contains(&fact.id));
+    let traced = unscored.filter_map(|fact| {
+        Some(CandidateTrace {
+            fact: fact.id,
+            subject: fact.statement.subject.clone(),
+            speaker: context.reader().speaker_of(fact).to_owned(),
+            content: fact.view.content.clone(),
+            score: ScoreParts {
+                importance: fact.view.importance.factor(),
+                ..UNSCORED
+            },
+            fate: *told_parts.standing_facts.get(&fact.id)?,
+            promise: fact.invalid.is_none() && is_promise_to_end(&fact.statement),
+            over: fact.invalid.is_some(),
+        })
+    });
+    traced.collect()
 }
 
 /// True if a pinned fact may be in every prompt. Statements about other people are found only by a search. A player's
 /// statement about somebody of its own (a child's allergy) counts as its own.
-fn can_be_pinned(material: &PromptMaterial<'_>, fact: &Fact) -> bool {
+fn can_be_pinned(context: &PromptContext<'_>, fact: &Fact) -> bool {
     let statement = &fact.statement;
     let owner = party::owner_id(&statement.subject);
-    match material.reader().attribution_of_fact(fact) {
+    match context.reader().attribution_of_fact(fact) {
         Attribution::Canon => true,
         Attribution::Player => {
             statement.subject == statement.speaker || (owner.is_some() && owner == party::owner_id(&statement.speaker))
@@ -336,11 +437,11 @@ fn can_be_pinned(material: &PromptMaterial<'_>, fact: &Fact) -> bool {
 }
 
 /// Returns the fact's section, or `None` if only a search may bring the fact into a prompt.
-fn section_of(material: &PromptMaterial<'_>, fact: &Fact) -> Option<StateSection> {
+fn section_of(context: &PromptContext<'_>, fact: &Fact) -> Option<StateSection> {
     let statement = &fact.statement;
     let is_mutable = statement.kind.is_mutable_state();
     let is_promise = statement.is_open_promise();
-    let reader = material.reader();
+    let reader = context.reader();
     let word = reader.attribution_of_fact(fact);
     let is_of_reader = |name: &str| party::owner_id(name) == reader.player.map(PlayerId::as_str);
     if let Some(end) = &fact.invalid {
@@ -411,22 +512,22 @@ fn last_day_in(fact: &Fact) -> Option<&str> {
     days_in(&fact.view.content).max()
 }
 
-fn remark_on(material: &PromptMaterial<'_>, fact: &Fact) -> Remark {
-    let remark = material.remark_for_knowers(&fact.audience.knowers);
+fn remark_on(context: &PromptContext<'_>, fact: &Fact) -> Remark {
+    let remark = context.remark_for_knowers(&fact.audience.knowers);
     let statement = &fact.statement;
-    remark.with_dead(&material.dead, &statement.subject, statement.tense, fact.valid_at)
+    remark.with_dead(&context.dead, &statement.subject, statement.tense, fact.valid_at)
 }
 
 /// Returns the promises in the order in which they get room: the most important open ones, the last ended ones, the
 /// other open ones, and more ended ones. `open_promises` has the most important first, `ended_promises` the last first.
 fn order_promises<'f>(
-    material: &PromptMaterial<'_>,
+    context: &PromptContext<'_>,
     mut open_promises: Vec<(&'f Fact, StateSection)>,
     mut ended_promises: Vec<(&'f Fact, StateSection)>,
 ) -> Vec<(&'f Fact, StateSection)> {
-    ended_promises.sort_by_key(|(fact, _)| std::cmp::Reverse((fact.invalid.as_ref().map(|end| end.ended_at), fact.id)));
-    let limit = long_overdue_before(material);
-    let is_last = |fact: &Fact| is_due_before(material, fact, &limit) || material.dead_party_of(fact).is_some();
+    ended_promises.sort_by_key(|(fact, _)| Reverse((fact.invalid.as_ref().map(|end| end.ended_at), fact.id)));
+    let limit = long_overdue_before(context);
+    let is_last = |fact: &Fact| is_due_before(context, fact, &limit) || context.dead_party_of(fact).is_some();
     open_promises.sort_by_cached_key(|(fact, _)| is_last(fact));
     let less_important = open_promises.split_off(open_promises.len().min(LEADING_OPEN_PROMISES));
     let mut ended_promises = ended_promises.into_iter().take(MAX_ENDED_PROMISES);
@@ -437,8 +538,8 @@ fn order_promises<'f>(
 }
 
 /// Returns the day [`MAX_DAYS_OVERDUE`] days ago, by the clock of the world, as the texts of promises write it.
-fn long_overdue_before(material: &PromptMaterial<'_>) -> String {
-    let ages = material.ages();
+fn long_overdue_before(context: &PromptContext<'_>) -> String {
+    let ages = context.ages();
     match ages.clock {
         Some(clock) => {
             let now = clock.game_time_now(ages.now);
@@ -452,40 +553,35 @@ fn long_overdue_before(material: &PromptMaterial<'_>) -> String {
 }
 
 /// True if the last day that a promise names is before `day`, by the clock of the world.
-fn is_due_before(material: &PromptMaterial<'_>, promise: &Fact, day: &str) -> bool {
-    let made_on = material.ages().date_in_numbers(promise.valid_at);
+fn is_due_before(context: &PromptContext<'_>, promise: &Fact, day: &str) -> bool {
+    let made_on = context.ages().date_in_numbers(promise.valid_at);
     agreement::is_overdue(&promise.view.content, &made_on, day)
 }
 
-fn render_entry(
-    templates: &Templates,
-    material: &PromptMaterial<'_>,
-    fact: &Fact,
-    block: StateSection,
-    count: &dyn Fn(&str) -> u32,
-) -> Result<StateEntry, TurnError> {
-    let reader = material.reader();
+fn render_entry(context: &PromptContext<'_>, fact: &Fact, block: StateSection) -> Result<StateEntry, TurnError> {
+    let templates = context.templates;
+    let reader = context.reader();
     let subject = &fact.statement.subject;
-    let content = &fact.view.content;
+    let sentence = &fact.view.content;
     let text = match block {
         // The headings of these sections name the source.
         StateSection::Canon | StateSection::AboutPlayer | StateSection::AboutNpc | StateSection::Duties => {
-            render_statement(templates, reader, subject, content)?
+            render_statement(templates, reader, subject, sentence)?
         }
         StateSection::Promises | StateSection::EndedPromises => {
-            attribute_to(templates, reader, reader.attribution_of_fact(fact), subject, content)?
+            attribute_to(templates, reader, reader.attribution_of_fact(fact), subject, sentence)?
         }
     };
-    let dead_party = material.dead_party_of(fact).filter(|_| block.has_promises());
-    let remark = remark_on(material, fact).with_dead_party(dead_party);
-    let text = remark.add_to(templates, material, text)?;
-    let is_overdue = || is_due_before(material, fact, &material.ages().today_in_numbers());
+    let dead_party = context.dead_party_of(fact).filter(|_| block.has_promises());
+    let remark = remark_on(context, fact).with_dead_party(dead_party);
+    let text = remark.add_to(context, text)?;
+    let is_overdue = || is_due_before(context, fact, &context.ages().today_in_numbers());
     // An author's statement holds regardless of its date.
     let is_dated = block != StateSection::Canon || matches!(fact.cause, Cause::Event(_));
     Ok(StateEntry {
         fact: fact.id,
         block,
-        tokens: count(&text) + ITEM_TOKENS,
+        tokens: context.count(&text) + ITEM_TOKENS,
         text,
         said_at: is_dated.then_some(fact.invalid.as_ref().map_or(fact.valid_at, |end| end.ended_at)),
         is_overdue: fact.invalid.is_none() && block.has_promises() && dead_party.is_none() && is_overdue(),

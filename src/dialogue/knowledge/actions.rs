@@ -1,15 +1,17 @@
 //! Actions of NPCs: which may be asked for in a turn, the schemas of their arguments, and the backend's answers.
 
+mod lines;
+mod section;
+
 use std::collections::BTreeSet;
 
 use jsonschema::{Draft, PatternOptions, Validator};
 use serde_json::Value;
 
-use super::{
-    Services,
-    prompt::{ActionLines, Prompt, TemplateError},
-    turn::TurnInput,
-};
+use self::lines::ActionLines;
+#[cfg(test)]
+pub(crate) use self::lines::ActionOutcome;
+use crate::{Services, prompt::TemplateError, turn::TurnInput};
 use chrono::{DateTime, TimeDelta, Utc};
 use colloquy_core::{ids::ActionId, scope::TenantScope};
 use colloquy_memory::{
@@ -114,7 +116,7 @@ fn clip_reason(reason: &str) -> String {
 }
 
 /// Returns the names of actions that rest: they were done for this NPC with this player, and are not repeatable.
-pub(crate) async fn load_resting_actions(services: &Services, input: &TurnInput) -> StoreResult<BTreeSet<String>> {
+async fn load_resting_actions(services: &Services, input: &TurnInput) -> StoreResult<BTreeSet<String>> {
     let may_rest = |rule: &&ActionRule| !rule.repeatable && rule.is_for(&input.npc);
     let rules = input.world.settings.action_rules().iter().filter(may_rest);
     let names: Vec<&str> = rules.map(|rule| rule.name.as_str()).collect();
@@ -138,7 +140,8 @@ pub(crate) fn actions_of_turn(services: &Services, input: &TurnInput, state: &Wo
     eligible_actions(&input.condition_context(state)).cloned().collect()
 }
 
-/// The actions in the prompt of a turn.
+/// The actions of a turn.
+#[derive(Debug, Clone, Default)]
 pub(crate) struct TurnActions {
     /// The actions for which the NPC may ask.
     eligible: Vec<ActionRule>,
@@ -149,6 +152,7 @@ pub(crate) struct TurnActions {
 }
 
 /// An action that the NPC asked for earlier.
+#[derive(Debug, Clone)]
 struct AskedAction {
     id: ActionId,
     name: String,
@@ -220,33 +224,17 @@ impl TurnActions {
         Self::with_rules(services, input, state, offered, &traced_actions)
     }
 
-    /// Returns the trace of the actions in a prompt.
-    pub(crate) fn trace(&self, prompt: &Prompt) -> ActionsTrace {
-        let outcomes = prompt.outcomes.iter().filter_map(|index| self.requests.get(*index));
-        let outcome = |action: &AskedAction| OutcomeTrace {
-            action: action.id,
-            name: action.name.clone(),
-            status: action.status.as_str().to_owned(),
-        };
-        ActionsTrace {
-            offered: self.offered(prompt).into_iter().map(|rule| rule.name).collect(),
-            outcomes: outcomes.map(outcome).collect(),
-            left_out: u32::try_from(prompt.actions_left_out).unwrap_or(u32::MAX),
-        }
+    /// Returns the actions that a prompt with this trace offers.
+    pub(crate) fn offered(&self, traced: &ActionsTrace) -> Vec<ActionRule> {
+        let is_offered = |rule: &&ActionRule| traced.offered.contains(&rule.name);
+        self.eligible.iter().filter(is_offered).cloned().collect()
     }
+}
 
-    /// Returns the actions that the prompt offers.
-    pub(crate) fn offered(&self, prompt: &Prompt) -> Vec<ActionRule> {
-        let offered_rules = prompt.offers.iter().filter_map(|index| self.eligible.get(*index));
-        offered_rules.cloned().collect()
-    }
-
-    /// Returns the settled actions whose outcome the prompt tells.
-    pub(crate) fn told<'a>(&'a self, prompt: &'a Prompt) -> impl Iterator<Item = ActionId> + 'a {
-        let shown_actions = prompt.outcomes.iter().filter_map(|index| self.requests.get(*index));
-        let settled_actions = shown_actions.filter(|action| action.status != ActionStatus::Requested);
-        settled_actions.map(|action| action.id)
-    }
+/// Returns the settled actions whose outcome a prompt with this trace tells.
+pub(crate) fn told_actions(traced: &ActionsTrace) -> impl Iterator<Item = ActionId> + '_ {
+    let is_settled = |outcome: &&OutcomeTrace| outcome.status != ActionStatus::Requested.as_str();
+    traced.outcomes.iter().filter(is_settled).map(|outcome| outcome.action)
 }
 
 /// True if the NPC has asked for an action and has no answer yet. A prompt says so, and does not offer the action. An
@@ -262,7 +250,7 @@ fn is_waiting(rule: &ActionRule, requests: &[Action], now: DateTime<Utc>) -> boo
 /// Returns the actions of the NPC that wait for an answer, also those of other sessions with the player, and its
 /// settled actions that no prompt of the dialogue has told. A line that points back also gets those that the last turn
 /// told.
-pub(crate) async fn load_outcomes(services: &Services, input: &TurnInput) -> StoreResult<Vec<Action>> {
+async fn load_outcomes(services: &Services, input: &TurnInput) -> StoreResult<Vec<Action>> {
     let mut rules = input.world.settings.action_rules().iter();
     if !services.settings.prompt.ask_for_state || !rules.any(|rule| rule.is_for(&input.npc)) {
         return Ok(Vec::new());
@@ -372,6 +360,26 @@ fn describe_answer(language: Language, npc: &str, action: &str, kind: AnswerKind
         sentence
     } else {
         format!("{sentence}: {text}")
+    }
+}
+
+#[cfg(test)]
+impl TurnActions {
+    /// Returns the actions of a turn that has these outcomes to tell.
+    pub(crate) fn with_outcomes(outcomes: Vec<ActionOutcome>) -> Self {
+        let request = |index| AskedAction {
+            id: ActionId::from_u128(index),
+            name: "wave".to_owned(),
+            status: ActionStatus::Done,
+        };
+        Self {
+            eligible: Vec::new(),
+            requests: (0..).map(request).take(outcomes.len()).collect(),
+            lines: ActionLines {
+                outcomes,
+                ..ActionLines::default()
+            },
+        }
     }
 }
 

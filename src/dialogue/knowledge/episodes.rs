@@ -3,6 +3,7 @@
 
 mod cache;
 mod hit;
+mod section;
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -12,8 +13,8 @@ use std::{
 use parking_lot::Mutex;
 
 use self::cache::PairEpisodes;
-pub(crate) use self::{cache::EpisodeCache, hit::EpisodeHit};
-use super::{
+pub(crate) use self::{cache::EpisodeCache, hit::EpisodeHit, section::Episodes};
+use crate::{
     Services, locks,
     prompt::{Template, TemplateError},
     redaction::{self, PreparedRemovals},
@@ -61,7 +62,7 @@ pub(crate) struct ReadEpisodes {
 }
 
 /// Reads which of the newest and the most important episodes stand, and the episodes that this node does not have yet.
-pub(crate) async fn read_episodes(services: &Services, input: &TurnInput) -> StoreResult<ReadEpisodes> {
+async fn read_episodes(services: &Services, input: &TurnInput) -> StoreResult<ReadEpisodes> {
     let settings = &services.settings.episodes;
     let Some(player) = &input.player else {
         return Ok(ReadEpisodes::default());
@@ -109,7 +110,7 @@ fn turns_in_prompt(services: &Services, input: &TurnInput) -> HashSet<TurnId> {
 
 /// Returns the candidates for the prompt of a turn. `embedding` is the line's, if the turn is about something;
 /// `removals` were taken out of memory.
-pub(crate) async fn find_candidates(
+async fn find_candidates(
     services: &Services,
     input: &TurnInput,
     pair_episodes: ReadEpisodes,
@@ -222,7 +223,7 @@ fn rank_by_similarity(services: &Services, episodes: &PairEpisodes, line: &[f32]
 
 /// Returns the episodes that a trace names and that its prompt may have, as they stand now. `removals` were taken out
 /// of memory at the time. Near-duplicates are left out, because a chosen episode tells the same.
-pub(crate) async fn reread_episodes(
+async fn reread_episodes(
     services: &Services,
     input: &TurnInput,
     traced: &[EpisodeTrace],

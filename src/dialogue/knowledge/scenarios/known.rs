@@ -123,7 +123,7 @@ pub(crate) struct ScenarioHit {
 }
 
 /// The NPC's past in a turn that is about the past.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct NpcPast {
     /// The player's progress.
     pub progress: Progress,

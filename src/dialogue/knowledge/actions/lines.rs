@@ -5,13 +5,7 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use minijinja::context;
 
-use super::{
-    action_parameters::describe_arguments,
-    ages::AgeFormatter,
-    template_error::TemplateError,
-    templates::{Template, Templates},
-    untrusted::escape_untrusted,
-};
+use crate::prompt::{AgeFormatter, Template, TemplateError, Templates, describe_arguments, escape_untrusted};
 use colloquy_core::ids::DialogueId;
 use colloquy_memory::{actions::ActionRule, authored::Language, game_clock::GameClock};
 use colloquy_ports::ledger::actions::{Action, ActionStatus};

@@ -9,16 +9,18 @@ mod entries;
 mod found;
 mod people;
 mod search;
+mod section;
 mod short_names;
 mod write;
 
+use self::found::{FoundLore, LoreHit, LoreNow};
 pub use self::write::{embed_lore, import_lore, write_lore};
 pub(crate) use self::{
     cache::LoreCache,
     entries::{named_entries, open_entries},
-    found::{FoundLore, LoreHit, LoreNow},
     people::DeadPerson,
     search::{LoreOfTurn, prepare_lore},
+    section::Lore,
 };
 
 #[cfg(test)]

@@ -1,0 +1,243 @@
+//! Reads lines for the question "What were you two just talking about?". Only standing lines of the conversation are
+//! read, so an unsaid line cannot be told.
+
+use minijinja::{Value, context};
+
+use super::{
+    disclosures::Disclosures,
+    entries::{Entries, Entry},
+    kind::{KindOfKnowledge, LineSearch, Rereading},
+    section::{Section, SectionSize, SectionSizes, TemplateValues, ToldParts},
+};
+use crate::{
+    Services,
+    prompt::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS, PromptContext, escape_untrusted},
+    settings::PromptSettings,
+    turn::{TurnError, TurnInput},
+};
+use colloquy_core::ids::{DialogueId, DialogueKind, NpcId};
+use colloquy_memory::{
+    fact::{Cause, Watchers},
+    locks::DisclosureLocks,
+    trace::{OverheardTrace, PromptSources, TurnTrace},
+    turn::{Intent, Turn},
+};
+use colloquy_ports::{StoreResult, buffer::BufferedTurn};
+
+/// The number of lines read from the end of a conversation.
+const MAX_OVERHEARD_LINES: u32 = 12;
+
+/// A line that an NPC said to other NPCs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct OverheardLine {
+    name: String,
+    text: String,
+}
+
+/// The overheard lines, oldest first, with the players who may hear them.
+#[derive(Debug, Default)]
+pub(crate) struct Overheard {
+    lines: Vec<OverheardLine>,
+    locks: DisclosureLocks,
+    /// Where the lines are from.
+    source: Option<OverheardTrace>,
+}
+
+/// The selected lines, newest first, each with the name of its speaker.
+pub(crate) struct OverheardSection(Entries<String>);
+
+impl Overheard {
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+}
+
+impl KindOfKnowledge for Overheard {
+    type Read<'a> = ();
+    type Section<'a> = OverheardSection;
+
+    async fn find(search: &LineSearch<'_>, (): ()) -> Result<Self, TurnError> {
+        let LineSearch {
+            services,
+            input,
+            classified,
+            ..
+        } = search;
+        Ok(read_overheard_lines(services, input, classified.intent).await?)
+    }
+
+    async fn reread(rereading: &Rereading<'_>, changes: &mut Vec<String>) -> Result<Self, TurnError> {
+        let Some(source) = rereading.sources.overheard else {
+            return Ok(Self::default());
+        };
+        let dialogues = &rereading.services.ledger.dialogues;
+        let turns = dialogues.load_turns(rereading.scope, source.dialogue, source.from, source.to);
+        let overheard =
+            to_overheard_lines(rereading.services, rereading.input, turns.await?, &Watchers::default()).await?;
+        let talk = dialogues.load_dialogue(rereading.scope, source.dialogue).await?;
+        if talk.is_none_or(|talk| talk.head_turn < source.to) || overheard.source != Some(source) {
+            changes.push(format!("lines of {} were taken back", source.dialogue));
+        }
+        Ok(overheard)
+    }
+
+    /// Selects the newest lines without gaps: questions are about the last lines.
+    fn select<'a>(
+        &'a self,
+        context: &'a PromptContext<'a>,
+        _told_parts: &ToldParts<'_>,
+        remaining_tokens: u32,
+    ) -> Result<OverheardSection, TurnError> {
+        let budget = context.settings.prompt.overheard_tokens;
+        let mut room = budget.min(remaining_tokens.saturating_sub(HEADING_TOKENS + FRAME_TOKENS));
+        let mut entries = Entries::<String>::default();
+        for (index, line) in self.lines.iter().enumerate().rev() {
+            let detail = escape_untrusted(&line.name);
+            let text = escape_untrusted(&line.text);
+            let tokens = context.count(&detail) + context.count(&text) + ITEM_TOKENS;
+            if tokens > room {
+                break;
+            }
+            let entry = Entry {
+                index,
+                text,
+                tokens,
+                detail,
+            };
+            entries.fit(entry, &mut room);
+        }
+        entries.dropped = self.lines.len() - entries.items.len();
+        Ok(OverheardSection(entries))
+    }
+
+    fn add_sources(&self, sources: &mut PromptSources) {
+        sources.overheard = self.source;
+    }
+
+    fn add_disclosures(&self, _input: &TurnInput, _trace: &TurnTrace, disclosures: &mut Disclosures) {
+        disclosures.told_at_once.extend_with(&self.locks);
+    }
+}
+
+impl Section for OverheardSection {
+    fn tokens(&self) -> u32 {
+        self.0.tokens()
+    }
+    /// Drops the oldest.
+    fn drop_least(&mut self) -> bool {
+        self.0.drop_last()
+    }
+
+    fn add_values(&self, values: &mut TemplateValues<'_>) -> Result<(), TurnError> {
+        let entries = self.0.items.iter().rev();
+        let lines = entries.map(|entry| context! { name => entry.detail.as_str(), text => entry.text.as_str() });
+        values.add_changing("overheard", lines.collect::<Vec<Value>>());
+        Ok(())
+    }
+
+    fn add_sizes(&self, budgets: &PromptSettings, sizes: &mut SectionSizes) {
+        let budget = budgets.overheard_tokens;
+        let size = SectionSize::new("overheard", self.tokens(), budget, self.0.dropped, "earlier lines");
+        sizes.add_if_any(size, |hash| {
+            for entry in self.0.items.iter().rev() {
+                hash.add_text(&entry.detail);
+                hash.add_text(&entry.text);
+            }
+        });
+    }
+}
+
+/// Returns the last lines of the conversation that this turn asks about, oldest first:
+/// - If the player joined the session from a conversation: that conversation, always.
+/// - If the intent asks for it: the conversation with the newest line that the NPC took part in or witnessed.
+///
+/// A conversation names the players who may listen. Other players hear no line, unless the world's NPCs gossip.
+async fn read_overheard_lines(services: &Services, input: &TurnInput, intent: Intent) -> StoreResult<Overheard> {
+    let Some(player) = &input.player else {
+        return Ok(Overheard::default());
+    };
+    let dialogues = &services.ledger.dialogues;
+    if let Some(Cause::Turn(turn)) = input.dialogue.cause
+        && let Some(cause_turn) = dialogues.load_turn(&input.scope, turn).await?
+        && cause_turn.turn.dialogue.kind() == DialogueKind::NpcConversation
+    {
+        // Lines after the player's departure are excluded, because the player left the conversation for this session.
+        let joined = cause_turn.turn.dialogue;
+        let last = cause_turn.turn.number;
+        let (turns, conversation) = tokio::try_join!(
+            read_last_turns(services, input, joined, last),
+            dialogues.load_dialogue(&input.scope, joined)
+        )?;
+        let watchers = conversation.map(|conversation| conversation.options.watchers());
+        return to_overheard_lines(services, input, turns, &watchers.unwrap_or_default()).await;
+    }
+    if intent != Intent::Overheard {
+        return Ok(Overheard::default());
+    }
+    let gossip = input.world.settings.allows_gossip();
+    let player = (!gossip).then_some(player);
+    let talk = dialogues.find_last_overheard(&input.scope, &input.world.id, &input.npc.id, player);
+    let Some(talk) = talk.await? else {
+        return Ok(Overheard::default());
+    };
+    let turns = read_last_turns(services, input, talk.dialogue, talk.last).await?;
+    to_overheard_lines(services, input, turns, &talk.watchers).await
+}
+
+async fn to_overheard_lines(
+    services: &Services,
+    input: &TurnInput,
+    turns: Vec<Turn>,
+    watchers: &Watchers,
+) -> StoreResult<Overheard> {
+    let source = turns.first().zip(turns.last()).map(|(first, last)| OverheardTrace {
+        dialogue: first.dialogue,
+        from: first.number,
+        to: last.number,
+    });
+    let lines = attribute_lines(services, input, turns).await?;
+    let locks = watchers.hearers_lock().filter(|_| !lines.is_empty());
+    Ok(Overheard {
+        lines,
+        locks: locks.into_iter().collect(),
+        source,
+    })
+}
+
+async fn read_last_turns(
+    services: &Services,
+    input: &TurnInput,
+    dialogue: DialogueId,
+    last: u32,
+) -> StoreResult<Vec<Turn>> {
+    let from = last.saturating_sub(MAX_OVERHEARD_LINES) + 1;
+    let dialogues = &services.ledger.dialogues;
+    dialogues.load_turns(&input.scope, dialogue, from, last).await
+}
+
+/// Adds the names of the speakers.
+async fn attribute_lines(services: &Services, input: &TurnInput, turns: Vec<Turn>) -> StoreResult<Vec<OverheardLine>> {
+    let mut names: Vec<(NpcId, String)> = vec![(input.npc.id.clone(), input.npc.name.clone())];
+    let mut lines = Vec::with_capacity(turns.len());
+    for turn in &turns {
+        if !names.iter().any(|(id, _)| *id == turn.npc) {
+            let authored = &services.ledger.authored;
+            let npc = authored.load_npc(&input.scope, &input.world.id, &turn.npc).await?;
+            // A deleted NPC appears with its id.
+            names.push((
+                turn.npc.clone(),
+                npc.map_or_else(|| turn.npc.to_string(), |npc| npc.name),
+            ));
+        }
+        let name = names
+            .iter()
+            .find(|(id, _)| *id == turn.npc)
+            .map(|(_, name)| name.clone());
+        lines.push(OverheardLine {
+            name: name.unwrap_or_default(),
+            // Includes the dash at the end of a cut line.
+            text: BufferedTurn::from(turn).reply_text,
+        });
+    }
+    Ok(lines)
+}

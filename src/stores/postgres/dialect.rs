@@ -215,7 +215,9 @@ macro_rules! batch_with_rows {
         concat!("WITH ", $first $(, ",\n", $with)*, "\n", $answer $(, " UNION ALL ", $from)*)
     };
     ([$($silent:expr),* $(,)?] [$($answering:expr),+ $(,)?]) => {
-        batch_with_rows!(@ [] [] ["a" "b" "c" "d" "e" "f" "g" "h" "i" "j" "k" "l" "m" "n" "o" "p"] [$($silent),*] [$($answering),+])
+        batch_with_rows!(@ [] []
+            ["a" "b" "c" "d" "e" "f" "g" "h" "i" "j" "k" "l" "m" "n" "o" "p" "q" "r" "s" "t" "u" "v" "w" "x" "y" "z"]
+            [$($silent),*] [$($answering),+])
     };
 }
 

@@ -36,6 +36,8 @@
 )]
 
 #[macro_use]
+mod derived_tables;
+#[macro_use]
 mod statements;
 
 mod actions;

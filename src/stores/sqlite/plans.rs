@@ -1,17 +1,24 @@
 //! For tests: the queries of every turn must stay on their indexes, however large the tables grow.
 
 use sqlx::{ConnectOptions as _, SqliteConnection};
+use tempfile::TempDir;
 
 use super::{connection::connect_options, migrations, options::SqliteOptions};
 
-/// Returns SQLite's plan of a statement against the empty schema, one step per line.
-pub(super) async fn plan(statement: &str) -> String {
+/// Returns a connection to a database with the newest schema and no rows, and the folder of the database.
+pub(super) async fn open_empty_database() -> (TempDir, SqliteConnection) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut connection: SqliteConnection = connect_options(&folder.path().join("plan.db"), &SqliteOptions::default())
         .connect()
         .await
         .expect("a database");
     migrations::SQLITE.run(&mut connection).await.expect("a schema");
+    (folder, connection)
+}
+
+/// Returns SQLite's plan of a statement against the empty schema, one step per line.
+pub(super) async fn plan(statement: &str) -> String {
+    let (_folder, mut connection) = open_empty_database().await;
     let rows: Vec<(i64, i64, i64, String)> =
         sqlx::query_as(sqlx::AssertSqlSafe(format!("EXPLAIN QUERY PLAN {statement}")))
             .fetch_all(&mut connection)
@@ -52,11 +59,7 @@ pub(super) async fn assert_searches(statement: &str, uses: &[&str]) {
 /// takes longer than running them.
 #[tokio::test]
 async fn query_plans_do_not_depend_on_bound_values() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let mut connection: SqliteConnection = connect_options(&folder.path().join("plan.db"), &SqliteOptions::default())
-        .connect()
-        .await
-        .expect("a database");
+    let (_folder, mut connection) = open_empty_database().await;
     let stable: bool = sqlx::query_scalar("SELECT sqlite_compileoption_used('ENABLE_QPSG')")
         .fetch_one(&mut connection)
         .await

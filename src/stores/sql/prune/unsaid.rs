@@ -98,7 +98,7 @@ const DELETE_ROWS_OF_FACTS: [&str; 10] = [
     concat!(delete_listed!("invalidations", "by_fact"), " AND lifted_at IS NOT NULL"),
     delete_listed!("facts", "id"),
 ];
-const DELETE_ROWS_OF_TURNS: [&str; 19] = [
+const DELETE_ROWS_OF_TURNS: [&str; 5] = [
     delete_listed!("checkpoints", "turn"),
     delete_listed!("traces", "turn"),
     delete_listed!("extractions", "turn"),
@@ -109,34 +109,18 @@ const DELETE_ROWS_OF_TURNS: [&str; 19] = [
         ")"
     ),
     delete_caused!("invalidations"),
-    delete_caused!("fact_flags"),
-    delete_caused!("summaries"),
-    delete_caused!("summary_changes"),
-    delete_caused!("episodes"),
-    delete_caused!("curation_decisions"),
-    // Decisions of persons about the turns' findings.
-    concat!(
-        "DELETE FROM curation_decisions WHERE tenant = $1 AND finding ",
-        in_subquery!(concat!(
-            "SELECT f.id FROM curation_findings f WHERE f.tenant = $1 AND f.cause_id ",
-            in_json_list!("$2"),
-            " AND f.cause_kind = 'turn' AND f.lifted_at IS NOT NULL"
-        ))
-    ),
-    delete_caused!("curation_findings"),
-    delete_caused!("curation_passes"),
-    delete_caused!("insights"),
-    delete_caused!("state_events"),
-    concat!(
-        "DELETE FROM state_events WHERE tenant = $1 AND cause_id ",
-        in_subquery!(concat!(
-            "SELECT a.id FROM actions a WHERE a.tenant = $1 AND a.cause_id ",
-            in_json_list!("$2"),
-            " AND a.cause_kind = 'turn'"
-        )),
-        " AND cause_kind = 'action' AND lifted_at IS NOT NULL"
-    ),
-    delete_caused!("actions"),
+];
+macro_rules! delete_derived_rows {
+    ([$($table:literal [$($dependents:expr),*],)*]
+     [$($reported_table:literal $columns:literal [$($more_dependents:expr),*],)*]) => {
+        &[
+            $($($dependents,)* delete_caused!($table),)*
+            $($($more_dependents,)* delete_caused!($reported_table),)*
+        ]
+    };
+}
+const DELETE_DERIVED_ROWS: &[&str] = derived_tables!(delete_derived_rows);
+const DELETE_TURNS: [&str; 2] = [
     concat!(
         delete_listed!("turns", "id"),
         " AND key IS NULL AND NOT EXISTS (SELECT 1 FROM dialogues j WHERE j.tenant = $1 AND j.cause_id = turns.id)"
@@ -147,6 +131,15 @@ const DELETE_ROWS_OF_TURNS: [&str; 19] = [
         in_json_list!("$2")
     ),
 ];
+
+/// Returns the statements that delete turns with their rows, in their order.
+fn turn_statements() -> impl Iterator<Item = &'static str> {
+    DELETE_ROWS_OF_TURNS
+        .into_iter()
+        .chain(DELETE_DERIVED_ROWS.iter().copied())
+        .chain(DELETE_TURNS)
+}
+
 /// Rewinds are kept for listeners that were away, and for repeated requests with the same key.
 const DELETE_OLD_REWINDS: [&str; 2] = [
     concat!(
@@ -201,7 +194,7 @@ async fn delete_unsaid(
     let facts: Vec<FactId> = Columns::read_rows(&rows, |columns| columns.id())?;
     let facts = json_list(facts);
     let of_facts = DELETE_ROWS_OF_FACTS.into_iter().map(|statement| (statement, &facts));
-    for (statement, list) in of_facts.chain(DELETE_ROWS_OF_TURNS.into_iter().map(|statement| (statement, &turns))) {
+    for (statement, list) in of_facts.chain(turn_statements().map(|statement| (statement, &turns))) {
         execute!(connection, statement; tenant, list).await?;
     }
     Ok(deleted)
@@ -222,7 +215,7 @@ sqlite_plan_tests! {
             ] {
                 assert!(old.contains(part), "no `{part}` in\n{old}");
             }
-            for statement in [STILL_UNSAID_TURNS, FACTS_OF_TURNS].into_iter().chain(DELETE_ROWS_OF_FACTS).chain(DELETE_ROWS_OF_TURNS).chain(DELETE_OLD_REWINDS) {
+            for statement in [STILL_UNSAID_TURNS, FACTS_OF_TURNS].into_iter().chain(DELETE_ROWS_OF_FACTS).chain(turn_statements()).chain(DELETE_OLD_REWINDS) {
                 assert_searches(statement, &[]).await;
             }
         }

@@ -1,4 +1,5 @@
-//! The rows caused by turns. A rewind removes or reinstates the rows with their turns, in one trip for each direction.
+//! The rows caused by turns. A rewind lifts or reinstates the rows with their turns, in one trip for each direction. The
+//! tables are those of the registry ([`derived_tables!`]), and those of facts and their ends.
 
 use std::collections::BTreeSet;
 
@@ -113,95 +114,90 @@ macro_rules! affected_rows {
 /// Unsays turns. A fact of an unsaid turn was never valid at any moment, so the fact ends at its start. The id of the
 /// invalidation consists of the rewind ($5) and the random part of the fact's id. The id is unique, and stays the same
 /// if the transaction runs again.
-const UNSAY_TURNS: &str = batch_with_rows!(
-    [
-        concat!(
-            "UPDATE turns SET stands = FALSE, unsaid_at = $3, unsaid_by = $4 WHERE tenant = $1 AND id ",
-            in_json_list!("$2")
-        ),
-        lift_rows_of_turns!("summary_changes"),
-        lift_rows_of_turns!("fact_flags"),
-        lift_rows_of_turns!("episodes"),
-        lift_rows_of_turns!("curation_passes"),
-        lift_rows_of_turns!("curation_findings"),
-        lift_rows_of_turns!("curation_decisions"),
-        lift_rows_of_turns!("insights"),
-    ]
-    [
-        concat!(lift_rows_of_turns!("summaries"), " RETURNING 'summary', NULL, NULL"),
-        concat!(lift_rows_of_turns!("state_events"), " RETURNING 'state', id, cause_id"),
-        concat!(lift_rows_of_turns!("actions"), " RETURNING 'action', id, NULL"),
-        concat!(
-            "UPDATE invalidations SET lifted_at = $3, lifted_by_kind = 'rewind', lifted_by_id = $4
-             WHERE tenant = $1 AND cause_id ",
-            in_json_list!("$2"),
-            " AND cause_kind = 'turn' AND lifted_at IS NULL RETURNING 'end', fact, by_fact"
-        ),
-        // A person decided for a statement of the turns.
-        concat!(
-            "UPDATE invalidations",
-            by_index!("invalidations_by_fact"),
-            " SET lifted_at = $3, lifted_by_kind = 'rewind', lifted_by_id = $4
-             WHERE tenant = $1 AND by_fact ",
-            facts_of_turns!(),
-            " AND cause_kind || '' = 'edit' AND lifted_at IS NULL RETURNING 'end', fact, by_fact"
-        ),
-        concat!(
-            "INSERT INTO invalidations (tenant, id, fact, reason, cause_kind, cause_id, at)
-             SELECT $1, $5 || substr(f.id, 16), f.id, 'unsaid', 'rewind', $4, f.valid_at
-             FROM facts f WHERE f.tenant = $1 AND f.cause_id ",
-            in_json_list!("$2"),
-            " AND f.cause_kind = 'turn' RETURNING 'fact', fact, NULL"
-        ),
-        affected_rows!(),
-    ]
-);
-const REINSTATE_TURNS: &str = batch_with_rows!(
-    [
-        concat!(
-            "UPDATE turns SET stands = TRUE, unsaid_at = NULL, unsaid_by = NULL WHERE tenant = $1 AND id ",
-            in_json_list!("$2")
-        ),
-        reinstate_rows_of_turns!("summary_changes"),
-        reinstate_rows_of_turns!("fact_flags"),
-        reinstate_rows_of_turns!("summaries"),
-        reinstate_rows_of_turns!("episodes"),
-        reinstate_rows_of_turns!("curation_passes"),
-        reinstate_rows_of_turns!("curation_findings"),
-        reinstate_rows_of_turns!("curation_decisions"),
-        reinstate_rows_of_turns!("insights"),
-        concat!(
-            "UPDATE invalidations SET lifted_at = $3, lifted_by_kind = 'rewind', lifted_by_id = $4
-             WHERE tenant = $1 AND fact ",
-            facts_of_turns!(),
-            " AND reason = 'unsaid' AND lifted_at IS NULL"
-        ),
-    ]
-    [
-        concat!(reinstate_rows_of_turns!("state_events"), " RETURNING 'state', id, cause_id"),
-        concat!(reinstate_rows_of_turns!("actions"), " RETURNING 'action', id, NULL"),
-        concat!(
-            "UPDATE invalidations SET lifted_at = NULL, lifted_by_kind = NULL, lifted_by_id = NULL
-             WHERE tenant = $1 AND cause_id ",
-            in_json_list!("$2"),
-            " AND cause_kind = 'turn' AND lifted_by_kind = 'rewind' RETURNING 'end', fact, by_fact"
-        ),
-        concat!(
-            "UPDATE invalidations",
-            by_index!("invalidations_by_fact"),
-            " SET lifted_at = NULL, lifted_by_kind = NULL, lifted_by_id = NULL
-             WHERE tenant = $1 AND by_fact ",
-            facts_of_turns!(),
-            " AND cause_kind || '' = 'edit' AND lifted_by_kind = 'rewind' RETURNING 'end', fact, by_fact"
-        ),
-        concat!(
-            "SELECT 'fact', f.id, NULL FROM facts f WHERE f.tenant = $1 AND f.cause_id ",
-            in_json_list!("$2"),
-            " AND f.cause_kind = 'turn'"
-        ),
-        affected_rows!(),
-    ]
-);
+macro_rules! unsay_turns {
+    ([$($table:literal $dependents:tt,)*] [$($reported_table:literal $columns:literal $more_dependents:tt,)*]) => {
+        batch_with_rows!(
+            [
+                concat!(
+                    "UPDATE turns SET stands = FALSE, unsaid_at = $3, unsaid_by = $4 WHERE tenant = $1 AND id ",
+                    in_json_list!("$2")
+                ),
+                $(lift_rows_of_turns!($table),)*
+            ]
+            [
+                $(concat!(lift_rows_of_turns!($reported_table), " RETURNING ", $columns),)*
+                concat!(
+                    "UPDATE invalidations SET lifted_at = $3, lifted_by_kind = 'rewind', lifted_by_id = $4
+                     WHERE tenant = $1 AND cause_id ",
+                    in_json_list!("$2"),
+                    " AND cause_kind = 'turn' AND lifted_at IS NULL RETURNING 'end', fact, by_fact"
+                ),
+                // A person decided for a statement of the turns.
+                concat!(
+                    "UPDATE invalidations",
+                    by_index!("invalidations_by_fact"),
+                    " SET lifted_at = $3, lifted_by_kind = 'rewind', lifted_by_id = $4
+                     WHERE tenant = $1 AND by_fact ",
+                    facts_of_turns!(),
+                    " AND cause_kind || '' = 'edit' AND lifted_at IS NULL RETURNING 'end', fact, by_fact"
+                ),
+                concat!(
+                    "INSERT INTO invalidations (tenant, id, fact, reason, cause_kind, cause_id, at)
+                     SELECT $1, $5 || substr(f.id, 16), f.id, 'unsaid', 'rewind', $4, f.valid_at
+                     FROM facts f WHERE f.tenant = $1 AND f.cause_id ",
+                    in_json_list!("$2"),
+                    " AND f.cause_kind = 'turn' RETURNING 'fact', fact, NULL"
+                ),
+                affected_rows!(),
+            ]
+        )
+    };
+}
+const UNSAY_TURNS: &str = derived_tables!(unsay_turns);
+
+macro_rules! reinstate_turns {
+    ([$($table:literal $dependents:tt,)*] [$($reported_table:literal $columns:literal $more_dependents:tt,)*]) => {
+        batch_with_rows!(
+            [
+                concat!(
+                    "UPDATE turns SET stands = TRUE, unsaid_at = NULL, unsaid_by = NULL WHERE tenant = $1 AND id ",
+                    in_json_list!("$2")
+                ),
+                $(reinstate_rows_of_turns!($table),)*
+                concat!(
+                    "UPDATE invalidations SET lifted_at = $3, lifted_by_kind = 'rewind', lifted_by_id = $4
+                     WHERE tenant = $1 AND fact ",
+                    facts_of_turns!(),
+                    " AND reason = 'unsaid' AND lifted_at IS NULL"
+                ),
+            ]
+            [
+                $(concat!(reinstate_rows_of_turns!($reported_table), " RETURNING ", $columns),)*
+                concat!(
+                    "UPDATE invalidations SET lifted_at = NULL, lifted_by_kind = NULL, lifted_by_id = NULL
+                     WHERE tenant = $1 AND cause_id ",
+                    in_json_list!("$2"),
+                    " AND cause_kind = 'turn' AND lifted_by_kind = 'rewind' RETURNING 'end', fact, by_fact"
+                ),
+                concat!(
+                    "UPDATE invalidations",
+                    by_index!("invalidations_by_fact"),
+                    " SET lifted_at = NULL, lifted_by_kind = NULL, lifted_by_id = NULL
+                     WHERE tenant = $1 AND by_fact ",
+                    facts_of_turns!(),
+                    " AND cause_kind || '' = 'edit' AND lifted_by_kind = 'rewind' RETURNING 'end', fact, by_fact"
+                ),
+                concat!(
+                    "SELECT 'fact', f.id, NULL FROM facts f WHERE f.tenant = $1 AND f.cause_id ",
+                    in_json_list!("$2"),
+                    " AND f.cause_kind = 'turn'"
+                ),
+                affected_rows!(),
+            ]
+        )
+    };
+}
+const REINSTATE_TURNS: &str = derived_tables!(reinstate_turns);
 
 /// The events of answers go with their actions. A statement of its own, after the rows of the actions are locked: an
 /// answer that was being written is visible by then.

@@ -1,0 +1,96 @@
+//! The registry of derived tables: tables of rows that turns cause, and that stand while their turns stand.
+//!
+//! A row names its cause (`cause_kind`, `cause_id`) and the rewind that lifted the row (`lifted_at`, `lifted_by`). The
+//! index `<table>_by_cause` begins with `tenant, cause_id`. All else follows from the table's entry:
+//!
+//! | event | rows of the turn |
+//! | --- | --- |
+//! | a rewind or a restore unsays the turn | lifted (`rewinds::derived_rows`) |
+//! | a rewind or a restore makes the turn stand again | reinstated, except rows that an edit has lifted |
+//! | the turn was unsaid long ago, and no save needs the turn | deleted (`prune::unsaid`) |
+//! | a save | unchanged: a save pins turns, and the rows of pinned turns stay |
+//! | a deleted world or NPC | unchanged: the world or NPC is hidden, and may come back with its memory |
+//!
+//! Other rows with a cause are handled by hand:
+//! - `facts`, `invalidations`: a fact ends by an invalidation, which has a cause of its own.
+//! - `state_events` whose cause is an action: they follow the action.
+//! - `dialogues`: a rewind closes the sessions that joined at a removed turn.
+//! - `saves`: no turn causes a save.
+
+/// Calls a macro with the derived tables, in two groups: tables whose changed rows a rewind does not report, and tables
+/// whose changed rows a rewind reports, with the reported columns. A label comes first (`RewindImpact::read_rows`).
+///
+/// In brackets: statements that delete rows of other causes with the rows of the turns `$2`, before these.
+macro_rules! derived_tables {
+    ($callback:ident) => {
+        $callback! {
+            [
+                "summary_changes" [],
+                "fact_flags" [],
+                "episodes" [],
+                "curation_passes" [],
+                // Decisions of persons.
+                "curation_findings" [concat!(
+                    "DELETE FROM curation_decisions WHERE tenant = $1 AND finding ",
+                    in_subquery!(concat!(
+                        "SELECT f.id FROM curation_findings f WHERE f.tenant = $1 AND f.cause_id ",
+                        in_json_list!("$2"),
+                        " AND f.cause_kind = 'turn' AND f.lifted_at IS NOT NULL"
+                    ))
+                )],
+                "curation_decisions" [],
+                "insights" [],
+            ]
+            [
+                "summaries" "'summary', NULL, NULL" [],
+                "state_events" "'state', id, cause_id" [],
+                // Answers of the backend.
+                "actions" "'action', id, NULL" [concat!(
+                    "DELETE FROM state_events WHERE tenant = $1 AND cause_id ",
+                    in_subquery!(concat!(
+                        "SELECT a.id FROM actions a WHERE a.tenant = $1 AND a.cause_id ",
+                        in_json_list!("$2"),
+                        " AND a.cause_kind = 'turn'"
+                    )),
+                    " AND cause_kind = 'action' AND lifted_at IS NOT NULL"
+                )],
+            ]
+        }
+    };
+}
+
+sqlite_plan_tests! {
+    #[cfg(test)]
+    mod tests {
+        use std::collections::BTreeSet;
+
+        use crate::sqlite::plans::open_empty_database;
+
+        macro_rules! table_names {
+            ([$($table:literal $dependents:tt,)*] [$($reported_table:literal $columns:literal $more_dependents:tt,)*]) => {
+                [$($table,)* $($reported_table,)*]
+            };
+        }
+        /// Tables of rows with a cause that are handled by hand.
+        const OTHER_TABLES: [&str; 4] = ["facts", "invalidations", "dialogues", "saves"];
+        const TABLES_WITH_COLUMN: &str = "SELECT t.name FROM sqlite_schema t CROSS JOIN pragma_table_info(t.name) c
+            WHERE t.type = 'table' AND c.name = $1";
+
+        #[tokio::test]
+        async fn tables_with_causes_are_registered() {
+            let (_folder, mut connection) = open_empty_database().await;
+            let derived_tables = BTreeSet::from(derived_tables!(table_names).map(str::to_owned));
+            let other_tables = OTHER_TABLES.map(str::to_owned);
+            for column in ["cause_kind", "cause_id", "lifted_at", "lifted_by"] {
+                let names: Vec<String> = sqlx::query_scalar(TABLES_WITH_COLUMN)
+                    .bind(column)
+                    .fetch_all(&mut connection)
+                    .await
+                    .expect("names of tables");
+                let mut tables = BTreeSet::from_iter(names);
+                tables.retain(|table| !other_tables.contains(table));
+                assert_eq!(tables, derived_tables, "the tables with the column {column}, and the registry");
+            }
+        }
+    }
+}

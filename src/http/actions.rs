@@ -5,13 +5,13 @@ use chrono::{DateTime, Utc};
 use garde::Validate;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
 use super::{
     AppState,
     errors::{Code, Problem},
     extract::{Author, Authorized, OptionalBody, Path, QueryParams},
-    pagination::{self, Items},
+    pagination::{Items, list_query},
     uncancelled::run_uncancelled,
     validate::one_line_label,
     worlds,
@@ -85,19 +85,14 @@ impl ActionView {
     }
 }
 
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct ActionsQuery {
-    #[param(inline)]
-    status: Option<ActionStatus>,
-    /// Only the actions of this dialogue.
-    #[param(value_type = Option<String>)]
-    dialogue: Option<DialogueId>,
-    /// 1–200; default 50.
-    limit: Option<u32>,
-    /// `next` of the previous page.
-    after: Option<String>,
+list_query! {
+    pub struct ActionsQuery {
+        #[param(inline)]
+        status: Option<ActionStatus>,
+        /// Only the actions of this dialogue.
+        #[param(value_type = Option<String>)]
+        dialogue: Option<DialogueId>,
+    }
 }
 
 /// Lists the actions that NPCs of a world asked for, oldest first.
@@ -117,16 +112,13 @@ pub async fn list_actions(
     query: QueryParams<ActionsQuery>,
 ) -> Result<HttpResponse, Problem> {
     let world = worlds::find_world(&state, &caller, &path.0).await?;
-    let ActionsQuery {
-        status,
-        dialogue,
-        limit,
-        after,
-    } = query.0;
-    let page = pagination::parse_page::<ActionId>(&state, limit, after)?;
+    let page = query.0.parse_page::<ActionId>(&state)?;
     let store = &state.services.ledger.actions;
     let now = state.services.clock.now();
-    let filter = ActionFilter { status, dialogue };
+    let filter = ActionFilter {
+        status: query.0.status,
+        dialogue: query.0.dialogue,
+    };
     let actions = store.list_actions(&caller.scope, &world.id, filter, &page, now).await?;
     Ok(HttpResponse::Ok().json(Items::from_page(actions, |action| ActionView::new(action, now))))
 }

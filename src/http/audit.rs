@@ -6,7 +6,7 @@ use super::{
     AppState,
     errors::Problem,
     extract::{Administrator, Authorized, QueryParams},
-    pagination::{self, Items, PageQuery},
+    pagination::{Items, PageQuery},
 };
 use colloquy_core::ids::AuditId;
 use colloquy_ports::ledger::audit::AuditRow;
@@ -24,7 +24,7 @@ pub async fn list_audit(
     caller: Authorized<Administrator>,
     query: QueryParams<PageQuery>,
 ) -> Result<HttpResponse, Problem> {
-    let page = pagination::parse_page::<AuditId>(&state, query.0.limit, query.0.after)?;
+    let page = query.0.parse_page::<AuditId>(&state)?;
     let audit = &state.services.ledger.audit;
     let rows = audit.list_audit_rows(&caller.scope, &page).await?;
     Ok(HttpResponse::Ok().json(Items::from(rows)))

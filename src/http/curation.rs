@@ -6,14 +6,14 @@ use actix_web::{HttpResponse, get, post, web};
 use chrono::{DateTime, Utc};
 use garde::Validate;
 use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
 use super::{
     AppState,
     errors::{Code, Problem},
     extract::{Author, Authorized, Body, Path, QueryParams},
     npcs,
-    pagination::{self, Items},
+    pagination::{Items, list_query},
     uncancelled::run_uncancelled,
     validate::one_line_label,
     worlds,
@@ -110,21 +110,16 @@ impl From<CurationPass> for CurationPassView {
     }
 }
 
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct CurationQuery {
-    #[param(inline)]
-    kind: Option<FindingKind>,
-    #[param(inline)]
-    decision: Option<Decision>,
-    /// Only the findings of this dialogue.
-    #[param(value_type = Option<String>)]
-    dialogue: Option<DialogueId>,
-    /// 1–200; default 50.
-    limit: Option<u32>,
-    /// `next` of the previous page.
-    after: Option<String>,
+list_query! {
+    pub struct CurationQuery {
+        #[param(inline)]
+        kind: Option<FindingKind>,
+        #[param(inline)]
+        decision: Option<Decision>,
+        /// Only the findings of this dialogue.
+        #[param(value_type = Option<String>)]
+        dialogue: Option<DialogueId>,
+    }
 }
 
 /// Lists what curation passes have found in a world, newest first.
@@ -144,35 +139,23 @@ pub async fn list_findings(
     query: QueryParams<CurationQuery>,
 ) -> Result<HttpResponse, Problem> {
     let world = worlds::find_world(&state, &caller, &path.0).await?;
-    let CurationQuery {
-        kind,
-        decision,
-        dialogue,
-        limit,
-        after,
-    } = query.0;
-    let page = pagination::parse_page::<FindingId>(&state, limit, after)?;
+    let page = query.0.parse_page::<FindingId>(&state)?;
     let filter = FindingFilter {
-        kind,
-        decision,
-        dialogue,
+        kind: query.0.kind,
+        decision: query.0.decision,
+        dialogue: query.0.dialogue,
     };
     let store = &state.services.ledger.curation;
     let findings = store.list_findings(&caller.scope, &world.id, filter, &page).await?;
     Ok(HttpResponse::Ok().json(Items::from_page(findings, FindingView::from)))
 }
 
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct CurationPassesQuery {
-    /// Only the passes over this dialogue.
-    #[param(value_type = Option<String>)]
-    dialogue: Option<DialogueId>,
-    /// 1–200; default 50.
-    limit: Option<u32>,
-    /// `next` of the previous page.
-    after: Option<String>,
+list_query! {
+    pub struct CurationPassesQuery {
+        /// Only the passes over this dialogue.
+        #[param(value_type = Option<String>)]
+        dialogue: Option<DialogueId>,
+    }
 }
 
 /// Lists the curation passes over dialogues of a world, newest first, each with the narrative memory that it left.
@@ -192,10 +175,11 @@ pub async fn list_curation_passes(
     query: QueryParams<CurationPassesQuery>,
 ) -> Result<HttpResponse, Problem> {
     let world = worlds::find_world(&state, &caller, &path.0).await?;
-    let CurationPassesQuery { dialogue, limit, after } = query.0;
-    let page = pagination::parse_page::<PassId>(&state, limit, after)?;
+    let page = query.0.parse_page::<PassId>(&state)?;
     let store = &state.services.ledger.curation;
-    let passes = store.list_passes(&caller.scope, &world.id, dialogue, &page).await?;
+    let passes = store
+        .list_passes(&caller.scope, &world.id, query.0.dialogue, &page)
+        .await?;
     Ok(HttpResponse::Ok().json(Items::from_page(passes, CurationPassView::from)))
 }
 

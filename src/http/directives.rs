@@ -11,7 +11,7 @@ use super::{
     errors::{Code, Problem},
     etag::{self, IfMatch},
     extract::{Author, Authorized, Body, Path, QueryParams},
-    pagination::{self, Items, PageQuery},
+    pagination::{Items, PageQuery},
     uncancelled::run_uncancelled,
     validate::one_line_label,
     worlds,
@@ -172,7 +172,7 @@ pub async fn list_directives(
     path: Path<WorldId>,
     query: QueryParams<PageQuery>,
 ) -> Result<HttpResponse, Problem> {
-    let page = pagination::parse_page::<DirectiveId>(&state, query.0.limit, query.0.after)?;
+    let page = query.0.parse_page::<DirectiveId>(&state)?;
     let world = path.0;
     worlds::find_world(&state, &caller, &world).await?;
     let store = &state.services.ledger.directives;

@@ -2,15 +2,15 @@
 
 use actix_web::{HttpResponse, get, web};
 use chrono::{DateTime, Utc};
-use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::{
     AppState,
     errors::Problem,
     extract::{Author, Authorized, Path, QueryParams},
     npcs,
-    pagination::{self, Items},
+    pagination::{Items, list_query},
 };
 use colloquy_core::ids::{DialogueId, NpcId, PlayerId, TurnId, WorldId};
 use colloquy_memory::{episode::Episode, fact::Importance};
@@ -50,17 +50,12 @@ impl From<Episode> for EpisodeView {
     }
 }
 
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct EpisodesQuery {
-    /// The player; an NPC has episodes of its own with each player.
-    #[param(value_type = String)]
-    player_id: PlayerId,
-    /// 1–200; default 50.
-    limit: Option<u32>,
-    /// `next` of the previous page.
-    after: Option<String>,
+list_query! {
+    pub struct EpisodesQuery {
+        /// The player; an NPC has episodes of its own with each player.
+        #[param(value_type = String)]
+        player_id: PlayerId,
+    }
 }
 
 /// Lists what happened between an NPC and a player, one line per turn, newest first.
@@ -79,17 +74,12 @@ pub async fn list_episodes(
     path: Path<(WorldId, NpcId)>,
     query: QueryParams<EpisodesQuery>,
 ) -> Result<HttpResponse, Problem> {
-    let EpisodesQuery {
-        player_id,
-        limit,
-        after,
-    } = query.0;
-    let page = pagination::parse_page::<TurnId>(&state, limit, after)?;
+    let page = query.0.parse_page::<TurnId>(&state)?;
     let npc = npcs::find_npc(&state, &caller, &path.0.0, &path.0.1).await?;
     let pair = EpisodePair {
         world: &npc.world,
         npc: &npc.id,
-        player: &player_id,
+        player: &query.0.player_id,
     };
     let episodes = state
         .services

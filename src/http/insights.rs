@@ -2,15 +2,15 @@
 
 use actix_web::{HttpResponse, delete, get, web};
 use chrono::{DateTime, Utc};
-use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::{
     AppState,
     errors::Problem,
     extract::{Author, Authorized, Path, QueryParams},
     npcs,
-    pagination::{self, Items},
+    pagination::{Items, list_query},
     uncancelled::run_uncancelled,
 };
 use colloquy_core::ids::{DialogueId, InsightId, NpcId, PlayerId, WorldId};
@@ -58,19 +58,14 @@ impl From<Insight> for InsightView {
     }
 }
 
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct InsightsQuery {
-    /// Only those about this entity: `player:<id>` or a name, compared without case and articles.
-    entity: Option<String>,
-    /// Only those from sessions with this player.
-    #[param(value_type = Option<String>)]
-    player_id: Option<PlayerId>,
-    /// 1–200; default 50.
-    limit: Option<u32>,
-    /// `next` of the previous page.
-    after: Option<String>,
+list_query! {
+    pub struct InsightsQuery {
+        /// Only those about this entity: `player:<id>` or a name, compared without case and articles.
+        entity: Option<String>,
+        /// Only those from sessions with this player.
+        #[param(value_type = Option<String>)]
+        player_id: Option<PlayerId>,
+    }
 }
 
 /// Lists what an NPC has learned from its dialogues, by curation passes, newest first.
@@ -91,17 +86,11 @@ pub async fn list_insights(
     path: Path<(WorldId, NpcId)>,
     query: QueryParams<InsightsQuery>,
 ) -> Result<HttpResponse, Problem> {
-    let InsightsQuery {
-        entity,
-        player_id,
-        limit,
-        after,
-    } = query.0;
-    let page = pagination::parse_page::<InsightId>(&state, limit, after)?;
+    let page = query.0.parse_page::<InsightId>(&state)?;
     let npc = npcs::find_npc(&state, &caller, &path.0.0, &path.0.1).await?;
     let filter = InsightFilter {
-        entity: entity.as_deref(),
-        player: player_id.as_ref(),
+        entity: query.0.entity.as_deref(),
+        player: query.0.player_id.as_ref(),
     };
     let store = &state.services.ledger.insights;
     let insights = store

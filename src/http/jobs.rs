@@ -1,29 +1,22 @@
 //! `/v1/jobs`: the jobs after turns, mainly to list and retry failed jobs.
 
 use actix_web::{HttpResponse, get, post, web};
-use serde::Deserialize;
-use utoipa::IntoParams;
 
 use super::{
     AppState,
     errors::{Code, Problem},
     extract::{Author, Authorized, NoOptions, OptionalBody, Path, QueryParams},
-    pagination::{self, Items},
+    pagination::{Items, list_query},
     uncancelled::run_uncancelled,
 };
 use colloquy_core::ids::JobId;
 use colloquy_ports::ledger::jobs::{JobRetry, JobRow, JobStatus};
 
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct JobsQuery {
-    #[param(inline)]
-    status: Option<JobStatus>,
-    /// 1–200; default 50.
-    limit: Option<u32>,
-    /// `next` of the previous page.
-    after: Option<String>,
+list_query! {
+    pub struct JobsQuery {
+        #[param(inline)]
+        status: Option<JobStatus>,
+    }
 }
 
 /// Lists the jobs after turns, newest first.
@@ -39,7 +32,7 @@ pub async fn list_jobs(
     caller: Authorized<Author>,
     query: QueryParams<JobsQuery>,
 ) -> Result<HttpResponse, Problem> {
-    let page = pagination::parse_page::<JobId>(&state, query.0.limit, query.0.after)?;
+    let page = query.0.parse_page::<JobId>(&state)?;
     let store = &state.services.ledger.jobs;
     let jobs = store.list_jobs(&caller.scope, query.0.status, &page).await?;
     Ok(HttpResponse::Ok().json(Items::from(jobs)))

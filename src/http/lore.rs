@@ -11,7 +11,7 @@ use super::{
     errors::Problem,
     etag::{self, IfMatch},
     extract::{Author, Authorized, Body, Path, QueryParams},
-    pagination::{self, Items, PageQuery},
+    pagination::{Items, PageQuery},
     uncancelled::run_uncancelled,
     world_state::CauseView,
     worlds,
@@ -129,7 +129,7 @@ pub async fn list_lore(
     path: Path<WorldId>,
     query: QueryParams<PageQuery>,
 ) -> Result<HttpResponse, Problem> {
-    let page = pagination::parse_page::<LoreId>(&state, query.0.limit, query.0.after)?;
+    let page = query.0.parse_page::<LoreId>(&state)?;
     let world = path.0;
     worlds::find_world(&state, &caller, &world).await?;
     let entries = state

@@ -5,7 +5,7 @@ use actix_web::{HttpRequest, HttpResponse, delete, get, post, web};
 use chrono::{DateTime, Utc};
 use garde::Validate;
 use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
 use super::{
     AppState,
@@ -13,7 +13,7 @@ use super::{
     errors::{Code, Problem},
     extract::{Author, Authorized, Body, InWorld, NoOptions, OptionalBody, Path, QueryParams, Talker},
     idempotency::{self, IdempotentResponse},
-    pagination::{self, Items},
+    pagination::{self, Items, list_query},
     rewinds::{InterruptBody, InterruptView},
     sessions::NewSessionView,
     summaries::respond_with_summaries,
@@ -274,28 +274,23 @@ pub async fn create_conversation(
     idempotency::run_once(&state, &caller.principal, &request, &body.raw, work).await
 }
 
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct ConversationListQuery {
-    #[param(value_type = Option<String>)]
-    world_id: Option<WorldId>,
-    /// Only conversations in which this NPC takes part.
-    #[param(value_type = Option<String>)]
-    npc_id: Option<NpcId>,
-    /// Only conversations in which this NPC takes part or is a witness.
-    #[param(value_type = Option<String>)]
-    heard_by: Option<NpcId>,
-    /// A paused conversation counts as open.
-    #[param(inline)]
-    status: Option<DialogueStatus>,
-    /// A pattern of dialogue keys, as in directives: `world:vale:npc:guard-*`.
-    #[param(value_type = Option<String>)]
-    key: Option<KeyPattern>,
-    /// 1–200; default 50.
-    limit: Option<u32>,
-    /// `next` of the previous page.
-    after: Option<String>,
+list_query! {
+    pub struct ConversationListQuery {
+        #[param(value_type = Option<String>)]
+        world_id: Option<WorldId>,
+        /// Only conversations in which this NPC takes part.
+        #[param(value_type = Option<String>)]
+        npc_id: Option<NpcId>,
+        /// Only conversations in which this NPC takes part or is a witness.
+        #[param(value_type = Option<String>)]
+        heard_by: Option<NpcId>,
+        /// A paused conversation counts as open.
+        #[param(inline)]
+        status: Option<DialogueStatus>,
+        /// A pattern of dialogue keys, as in directives: `world:vale:npc:guard-*`.
+        #[param(value_type = Option<String>)]
+        key: Option<KeyPattern>,
+    }
 }
 
 /// Lists conversations, newest first.
@@ -318,7 +313,8 @@ pub async fn list_conversations(
         return Ok(HttpResponse::Ok().json(Items::<ConversationView>::only_page([])));
     }
     let is_listed = |dialogue: &Dialogue| dialogue.id.kind() == kind && may_reach(principal, dialogue);
-    let page = pagination::page_of_dialogues(&state, &caller.scope, is_listed, query.0.limit, query.0.after).await?;
+    let page = query.0.parse_page::<DialogueId>(&state)?;
+    pagination::check_dialogue_cursor(&state, &caller.scope, &page, is_listed).await?;
     let filter = DialogueFilter {
         kind: Some(kind),
         world: principal.world.clone().or(query.0.world_id),

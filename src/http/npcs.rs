@@ -12,7 +12,7 @@ use super::{
     errors::Problem,
     etag::{self, IfMatch},
     extract::{Author, Authorized, Body, Path, QueryParams},
-    pagination::{self, Items, PageQuery},
+    pagination::{Items, PageQuery},
     uncancelled::run_uncancelled,
     validate::{display_name, one_line_label},
     worlds::{self, SettingsBody},
@@ -208,7 +208,7 @@ pub async fn list_npcs(
     path: Path<WorldId>,
     query: QueryParams<PageQuery>,
 ) -> Result<HttpResponse, Problem> {
-    let page = pagination::parse_page::<NpcId>(&state, query.0.limit, query.0.after)?;
+    let page = query.0.parse_page::<NpcId>(&state)?;
     worlds::find_world(&state, &caller, &path.0).await?;
     let authored = &state.services.ledger.authored;
     let npcs = authored.list_npcs(&caller.scope, &path.0, &page).await?;

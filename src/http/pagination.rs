@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
 use super::{AppState, errors::Problem};
 use colloquy_core::{ids::DialogueId, scope::TenantScope};
@@ -12,15 +12,40 @@ use colloquy_ports::{Page, PageRequest, StoreResult, ledger::dialogues::Dialogue
 /// Maximum number of items of a page.
 pub const MAX_PAGE: u32 = 200;
 
-/// The page of a list without filters.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct PageQuery {
-    /// 1–200; default 50.
-    pub limit: Option<u32>,
-    /// `next` of the previous page.
-    pub after: Option<String>,
+/// The query of a list: the fields are filters, and the macro adds the page.
+macro_rules! list_query {
+    ($(#[$meta:meta])* pub struct $name:ident { $($filters:tt)* }) => {
+        $(#[$meta])*
+        #[derive(Debug, serde::Deserialize, utoipa::IntoParams)]
+        #[serde(deny_unknown_fields)]
+        #[into_params(parameter_in = Query)]
+        pub struct $name {
+            $($filters)*
+            /// 1–200; default 50.
+            limit: Option<u32>,
+            /// `next` of the previous page.
+            after: Option<String>,
+        }
+
+        impl $name {
+            /// Returns the page of a list with cursors of type `C`.
+            ///
+            /// # Errors
+            /// A limit outside 1–200, or an invalid cursor.
+            pub fn parse_page<C: std::str::FromStr>(
+                &self,
+                state: &$crate::AppState,
+            ) -> Result<colloquy_ports::PageRequest, $crate::errors::Problem> {
+                $crate::pagination::parse_page::<C>(state, self.limit, self.after.clone())
+            }
+        }
+    };
+}
+pub(crate) use list_query;
+
+list_query! {
+    /// The page of a list without filters.
+    pub struct PageQuery {}
 }
 
 /// One page of a list.
@@ -105,16 +130,14 @@ pub fn invalid_cursor() -> Problem {
     Problem::invalid_field("after", "must be the `next` of the page before")
 }
 
-/// Parses the page of a list of dialogues. The list continues at the cursor's row, so the row must exist and be
+/// Checks the cursor of a list of dialogues. The list continues at the cursor's row, so the row must exist and be
 /// accessible to the caller. An inaccessible row gets the same error as a missing row.
-pub async fn page_of_dialogues(
+pub async fn check_dialogue_cursor(
     state: &AppState,
     scope: &TenantScope,
+    page: &PageRequest,
     is_listed: impl Fn(&Dialogue) -> bool,
-    limit: Option<u32>,
-    after: Option<String>,
-) -> Result<PageRequest, Problem> {
-    let page = parse_page::<DialogueId>(state, limit, after)?;
+) -> Result<(), Problem> {
     let cursor = page
         .after
         .as_deref()
@@ -125,5 +148,5 @@ pub async fn page_of_dialogues(
             return Err(invalid_cursor());
         }
     }
-    Ok(page)
+    Ok(())
 }

@@ -11,7 +11,7 @@ use super::{
     errors::{Code, Problem},
     extract::{Author, Authorized, OptionalBody, Path, QueryParams},
     idempotency::{self, IdempotentResponse},
-    pagination::{self, Items, PageQuery},
+    pagination::{Items, PageQuery},
     uncancelled::run_uncancelled,
     validate::display_name,
     worlds,
@@ -91,7 +91,7 @@ pub async fn list_saves(
     path: Path<WorldId>,
     query: QueryParams<PageQuery>,
 ) -> Result<HttpResponse, Problem> {
-    let page = pagination::parse_page::<SaveId>(&state, query.0.limit, query.0.after)?;
+    let page = query.0.parse_page::<SaveId>(&state)?;
     worlds::find_world(&state, &caller, &path.0).await?;
     let saves = &state.services.ledger.saves;
     let page_of_saves = saves.list_saves(&caller.scope, &path.0, &page).await?;

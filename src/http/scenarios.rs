@@ -13,7 +13,7 @@ use super::{
     etag::{self, IfMatch},
     extract::{Author, Authorized, Body, Path, QueryParams},
     npcs,
-    pagination::{self, Items, PageQuery},
+    pagination::{Items, PageQuery},
     uncancelled::run_uncancelled,
     validate::{one_line_label, visible_text},
 };
@@ -165,7 +165,7 @@ pub async fn list_scenarios(
     path: Path<(WorldId, NpcId)>,
     query: QueryParams<PageQuery>,
 ) -> Result<HttpResponse, Problem> {
-    let page = pagination::parse_page::<ScenarioId>(&state, query.0.limit, query.0.after)?;
+    let page = query.0.parse_page::<ScenarioId>(&state)?;
     let (world, npc) = path.0;
     npcs::find_npc(&state, &caller, &world, &npc).await?;
     let store = &state.services.ledger.scenarios;

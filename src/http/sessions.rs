@@ -6,7 +6,7 @@ use actix_web::{HttpRequest, HttpResponse, delete, get, post, web};
 use chrono::{DateTime, Utc};
 use garde::Validate;
 use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
 use super::{
     AppState,
@@ -15,7 +15,7 @@ use super::{
     extract::{Author, Authorized, Body, InWorld, Path, QueryParams, Talker},
     idempotency::{self, IdempotentResponse},
     openai::is_hidden_world,
-    pagination::{self, Items},
+    pagination::{self, Items, list_query},
     reachable_sessions::{may_reach, reachable_session},
     turn_view::TurnView,
     uncancelled::run_uncancelled,
@@ -328,25 +328,20 @@ async fn run_greeting(state: &AppState, scope: &TenantScope, id: DialogueId) -> 
     await_turn(state.sessions.request_greeting(scope, id, None, None).await?).await
 }
 
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct SessionListQuery {
-    #[param(value_type = Option<String>)]
-    world_id: Option<WorldId>,
-    #[param(value_type = Option<String>)]
-    npc_id: Option<NpcId>,
-    #[param(value_type = Option<String>)]
-    player_id: Option<PlayerId>,
-    #[param(inline)]
-    status: Option<DialogueStatus>,
-    /// A pattern of dialogue keys, as in directives: `world:vale:npc:guard-*`.
-    #[param(value_type = Option<String>)]
-    key: Option<KeyPattern>,
-    /// 1–200; default 50.
-    limit: Option<u32>,
-    /// `next` of the previous page.
-    after: Option<String>,
+list_query! {
+    pub struct SessionListQuery {
+        #[param(value_type = Option<String>)]
+        world_id: Option<WorldId>,
+        #[param(value_type = Option<String>)]
+        npc_id: Option<NpcId>,
+        #[param(value_type = Option<String>)]
+        player_id: Option<PlayerId>,
+        #[param(inline)]
+        status: Option<DialogueStatus>,
+        /// A pattern of dialogue keys, as in directives: `world:vale:npc:guard-*`.
+        #[param(value_type = Option<String>)]
+        key: Option<KeyPattern>,
+    }
 }
 
 /// Lists sessions, newest first.
@@ -366,7 +361,8 @@ pub async fn list_sessions(
 ) -> Result<HttpResponse, Problem> {
     let principal = &caller.principal;
     let is_listed = |dialogue: &Dialogue| dialogue.id.kind() == DialogueKind::Session && may_reach(principal, dialogue);
-    let page = pagination::page_of_dialogues(&state, &caller.scope, is_listed, query.0.limit, query.0.after).await?;
+    let page = query.0.parse_page::<DialogueId>(&state)?;
+    pagination::check_dialogue_cursor(&state, &caller.scope, &page, is_listed).await?;
     // Objects out of a player's reach count as missing.
     let other_player =
         principal.player.is_some() && query.0.player_id.is_some() && principal.player != query.0.player_id;

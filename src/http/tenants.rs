@@ -12,7 +12,7 @@ use super::{
     etag::{self, IfMatch},
     extract::{Authorized, Body, OperatorOnly, Path, QueryParams},
     idempotency::{self, IdempotentResponse},
-    pagination::{self, Items, PageQuery},
+    pagination::{Items, PageQuery},
     refusals::publish_tenant_change,
     uncancelled::run_uncancelled,
     validate::display_name,
@@ -231,7 +231,7 @@ pub async fn list_tenants(
     _: Authorized<OperatorOnly>,
     query: QueryParams<PageQuery>,
 ) -> Result<HttpResponse, Problem> {
-    let page = pagination::parse_page::<TenantId>(&state, query.0.limit, query.0.after)?;
+    let page = query.0.parse_page::<TenantId>(&state)?;
     let page_of_tenants = state.services.ledger.tenants.list_tenants(&page).await?;
     Ok(HttpResponse::Ok().json(Items::from_page(page_of_tenants, TenantView::from)))
 }

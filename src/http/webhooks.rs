@@ -17,7 +17,7 @@ use super::{
     etag::{self, IfMatch},
     extract::{Administrator, Authorized, Body, NoOptions, OptionalBody, Path, QueryParams},
     idempotency::{self, IdempotentResponse},
-    pagination::{self, Items, PageQuery},
+    pagination::{Items, PageQuery},
     uncancelled::run_uncancelled,
 };
 use colloquy_core::{
@@ -150,7 +150,7 @@ pub async fn list_webhooks(
     caller: Authorized<Administrator>,
     query: QueryParams<PageQuery>,
 ) -> Result<HttpResponse, Problem> {
-    let page = pagination::parse_page::<WebhookId>(&state, query.0.limit, query.0.after)?;
+    let page = query.0.parse_page::<WebhookId>(&state)?;
     let page_of_webhooks = state
         .services
         .ledger
@@ -299,7 +299,7 @@ pub async fn list_attempts(
     path: Path<WebhookId>,
     query: QueryParams<PageQuery>,
 ) -> Result<HttpResponse, Problem> {
-    let page = pagination::parse_page::<AttemptId>(&state, query.0.limit, query.0.after)?;
+    let page = query.0.parse_page::<AttemptId>(&state)?;
     find_webhook(&state, &caller.scope, path.0).await?;
     let store = &state.services.ledger.webhooks;
     let attempts = store.list_attempts(&caller.scope, path.0, &page).await?;

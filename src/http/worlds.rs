@@ -14,7 +14,7 @@ use super::{
     errors::Problem,
     etag::{self, IfMatch},
     extract::{Author, Authorized, Body, InWorld, Path, QueryParams},
-    pagination::{self, Items, PageQuery},
+    pagination::{Items, PageQuery},
     uncancelled::run_uncancelled,
     unlocks::UnlockBody,
     validate::{
@@ -468,7 +468,7 @@ pub async fn list_worlds(
     caller: Authorized<InWorld<Author>>,
     query: QueryParams<PageQuery>,
 ) -> Result<HttpResponse, Problem> {
-    let page = pagination::parse_page::<WorldId>(&state, query.0.limit, query.0.after)?;
+    let page = query.0.parse_page::<WorldId>(&state)?;
     if let Some(world) = &caller.principal.world {
         // The only world of the token.
         let is_next = page.after.as_deref().is_none_or(|after| world.as_str() > after);

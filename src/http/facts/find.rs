@@ -4,8 +4,6 @@ use std::{collections::HashMap, sync::Arc};
 
 use actix_web::{HttpRequest, HttpResponse, get, web};
 use chrono::{DateTime, Utc};
-use serde::Deserialize;
-use utoipa::IntoParams;
 
 use super::view::{FactView, HistoryView};
 use crate::{
@@ -14,7 +12,7 @@ use crate::{
     etag,
     extract::{Author, Authorized, Path, QueryParams},
     npcs,
-    pagination::{self, Items},
+    pagination::{self, Items, list_query},
     worlds,
 };
 use colloquy_core::ids::{FactId, NpcId, PlayerId, WorldId};
@@ -28,37 +26,32 @@ use colloquy_ports::ledger::facts::{Contradiction, FactFilter};
 /// Longest search text, in characters.
 const MAX_QUERY_CHARS: usize = 2_000;
 
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct FactsQuery {
-    /// Hybrid search: best match first, each with the parts of its score. Not together with `after`, `subject`, `kind`,
-    /// `from`, `to`, `flagged` or `include_invalid`.
-    #[param(min_length = 1, max_length = 2000)]
-    q: Option<String>,
-    /// The exact subject. With `player_id`, `player` means that player; without `player_id`, use `player:<id>`.
-    subject: Option<String>,
-    #[param(inline)]
-    kind: Option<FactKind>,
-    /// Earliest `valid_at`.
-    from: Option<DateTime<Utc>>,
-    /// Latest `valid_at`.
-    to: Option<DateTime<Utc>>,
-    /// Facts valid at this time; default now.
-    #[serde(rename = "at")]
-    as_of: Option<DateTime<Utc>>,
-    /// Also include facts that are no longer valid.
-    include_invalid: Option<bool>,
-    /// Only pinned or manually written facts that a valid fact contradicts, each with the contradicting facts.
-    /// Contradictions with a decision of a person are left out (`GET /v1/worlds/{world}/flags`).
-    flagged: Option<bool>,
-    /// The NPC's view in a dialogue with this player; unset: facts of all players.
-    #[param(value_type = Option<String>)]
-    player_id: Option<PlayerId>,
-    /// 1–200; default 50.
-    limit: Option<u32>,
-    /// `next` of the previous page.
-    after: Option<String>,
+list_query! {
+    pub struct FactsQuery {
+        /// Hybrid search: best match first, each with the parts of its score. Not together with `after`, `subject`, `kind`,
+        /// `from`, `to`, `flagged` or `include_invalid`.
+        #[param(min_length = 1, max_length = 2000)]
+        q: Option<String>,
+        /// The exact subject. With `player_id`, `player` means that player; without `player_id`, use `player:<id>`.
+        subject: Option<String>,
+        #[param(inline)]
+        kind: Option<FactKind>,
+        /// Earliest `valid_at`.
+        from: Option<DateTime<Utc>>,
+        /// Latest `valid_at`.
+        to: Option<DateTime<Utc>>,
+        /// Facts valid at this time; default now.
+        #[serde(rename = "at")]
+        as_of: Option<DateTime<Utc>>,
+        /// Also include facts that are no longer valid.
+        include_invalid: Option<bool>,
+        /// Only pinned or manually written facts that a valid fact contradicts, each with the contradicting facts.
+        /// Contradictions with a decision of a person are left out (`GET /v1/worlds/{world}/flags`).
+        flagged: Option<bool>,
+        /// The NPC's view in a dialogue with this player; unset: facts of all players.
+        #[param(value_type = Option<String>)]
+        player_id: Option<PlayerId>,
+    }
 }
 
 /// Lists the facts that an NPC knows: newest first, or best match first with `q`.
@@ -76,7 +69,7 @@ pub async fn list_facts(
     query: QueryParams<FactsQuery>,
 ) -> Result<HttpResponse, Problem> {
     let query = query.0;
-    let page = pagination::parse_page::<FactId>(&state, query.limit, query.after.clone())?;
+    let page = query.parse_page::<FactId>(&state)?;
     let npc = npcs::find_npc(&state, &caller, &path.0.0, &path.0.1).await?;
     let as_of = query.as_of.unwrap_or_else(|| state.services.clock.now());
     let viewpoint = Viewpoint {

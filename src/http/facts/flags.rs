@@ -4,7 +4,7 @@ use actix_web::{HttpRequest, HttpResponse, get, post, web};
 use chrono::{DateTime, Utc};
 use garde::Validate;
 use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
 use super::{
     edit::{FactPatchBody, ended_error, unsaid_error},
@@ -17,7 +17,7 @@ use crate::{
     extract::{Author, Authorized, Body, Path, QueryParams},
     idempotency::{self, IdempotentResponse},
     npcs,
-    pagination::{self, Items},
+    pagination::{Items, list_query},
     validate::one_line_label,
     worlds,
 };
@@ -144,23 +144,18 @@ impl From<FlagEntry> for FlagView {
     }
 }
 
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct FlagsQuery {
-    /// Only facts that this NPC knows, alone, through its factions or with everybody.
-    #[param(value_type = Option<String>)]
-    npc_id: Option<NpcId>,
-    /// Only flags of this kind.
-    #[param(inline)]
-    flag: Option<FlagKind>,
-    /// `open` (default) or `decided`.
-    #[param(inline)]
-    state: Option<FlagStateFilter>,
-    /// 1–200; default 50.
-    limit: Option<u32>,
-    /// `next` of the previous page.
-    after: Option<String>,
+list_query! {
+    pub struct FlagsQuery {
+        /// Only facts that this NPC knows, alone, through its factions or with everybody.
+        #[param(value_type = Option<String>)]
+        npc_id: Option<NpcId>,
+        /// Only flags of this kind.
+        #[param(inline)]
+        flag: Option<FlagKind>,
+        /// `open` (default) or `decided`.
+        #[param(inline)]
+        state: Option<FlagStateFilter>,
+    }
 }
 
 /// Lists the facts of a world that a person should check, newest fact first.
@@ -181,7 +176,7 @@ pub async fn list_flags(
 ) -> Result<HttpResponse, Problem> {
     let world = worlds::find_world(&state, &caller, &path.0).await?;
     let query = query.0;
-    let page = pagination::parse_page::<FlagCursor>(&state, query.limit, query.after)?;
+    let page = query.parse_page::<FlagCursor>(&state)?;
     let knowers = match &query.npc_id {
         None => None,
         Some(npc) => {

@@ -64,7 +64,7 @@ sqlite_plan_tests! {
     mod tests {
         use std::collections::BTreeSet;
 
-        use crate::sqlite::plans::open_empty_database;
+        use crate::{migrations, sqlite::plans::open_empty_database};
 
         macro_rules! table_names {
             ([$($table:literal $dependents:tt,)*] [$($reported_table:literal $columns:literal $more_dependents:tt,)*]) => {
@@ -90,6 +90,17 @@ sqlite_plan_tests! {
                 let mut tables = BTreeSet::from_iter(names);
                 tables.retain(|table| !other_tables.contains(table));
                 assert_eq!(tables, derived_tables, "the tables with the column {column}, and the registry");
+            }
+        }
+
+        #[test]
+        fn both_engines_have_indexes_by_cause() {
+            for table in derived_tables!(table_names) {
+                let index = format!("INDEX {table}_by_cause ON {table} (tenant, cause_id)");
+                for history in [&migrations::SQLITE, &migrations::POSTGRES] {
+                    let is_created = history.iter().any(|migration| migration.sql.as_str().contains(&index));
+                    assert!(is_created, "{index}");
+                }
             }
         }
     }

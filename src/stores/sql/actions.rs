@@ -9,7 +9,7 @@ use serde_json::json;
 use super::{
     audit,
     context::Engine,
-    pages::{fetch_page, page_row_limit},
+    pages::{fetch_page, page_cursor, page_row_limit},
     rows::{self, Columns, json_list, to_micros, without_nul},
     state,
     statements::{execute, fetch_optional},
@@ -204,7 +204,7 @@ impl ActionStore for SqlActionStore {
         now: DateTime<Utc>,
     ) -> StoreResult<Page<Action>> {
         let tenant = scope.tenant();
-        let after = page.after.as_deref().map(without_nul);
+        let after = page_cursor(page);
         let now = to_micros(now);
         let limit = page_row_limit(page);
         let query = match filter.status {

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{
     context::{Connection, Engine},
-    pages::{fetch_page, page_row_limit},
+    pages::{fetch_page, page_cursor, page_row_limit},
     rows::{Columns, to_micros, without_nul},
     statements::execute,
 };
@@ -104,7 +104,7 @@ impl AuditStore for SqlAuditStore {
         .await
     }
     async fn list_audit_rows(&self, scope: &TenantScope, page: &PageRequest) -> StoreResult<Page<AuditRow>> {
-        let query = bind!(LIST; scope.tenant(), page.after.as_deref().map(without_nul), page_row_limit(page));
+        let query = bind!(LIST; scope.tenant(), page_cursor(page), page_row_limit(page));
         fetch_page(&self.0, scope, query, page, read_audit_row, |row| row.id.to_string()).await
     }
 }

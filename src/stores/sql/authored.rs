@@ -9,7 +9,7 @@ use super::{
     audit,
     authored_size::Growth,
     context::{Connection, Engine, Row, acquire_lock},
-    pages::{fetch_page, page_row_limit},
+    pages::{fetch_page, page_cursor, page_row_limit},
     rows::{Columns, ReadRow, to_json, to_micros, without_nul},
     scope::LedgerLock,
     state,
@@ -341,7 +341,7 @@ impl AuthoredStore for SqlAuthoredStore {
         self.0.fetch_optional(scope, query, read_world).await
     }
     async fn list_worlds(&self, scope: &TenantScope, page: &PageRequest) -> StoreResult<Page<World>> {
-        let query = bind!(LIST_WORLDS; scope.tenant(), page.after.as_deref().map(without_nul), page_row_limit(page));
+        let query = bind!(LIST_WORLDS; scope.tenant(), page_cursor(page), page_row_limit(page));
         fetch_page(&self.0, scope, query, page, read_world, |world| world.id.to_string()).await
     }
     async fn delete_world(
@@ -496,8 +496,7 @@ impl AuthoredStore for SqlAuthoredStore {
         self.0.fetch_optional(scope, query, read_npc).await
     }
     async fn list_npcs(&self, scope: &TenantScope, world: &WorldId, page: &PageRequest) -> StoreResult<Page<Npc>> {
-        let after = page.after.as_deref().map(without_nul);
-        let query = bind!(LIST_NPCS; scope.tenant(), world, after, page_row_limit(page));
+        let query = bind!(LIST_NPCS; scope.tenant(), world, page_cursor(page), page_row_limit(page));
         fetch_page(&self.0, scope, query, page, read_npc, |npc| npc.id.to_string()).await
     }
     async fn find_npc_names(

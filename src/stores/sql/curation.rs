@@ -12,7 +12,7 @@ use super::{
     insights::{self, player_column},
     job_fence::pass_fence,
     jobs,
-    pages::{fetch_page, page_row_limit},
+    pages::{fetch_page, page_cursor, page_row_limit},
     rows::{Columns, to_json, to_micros, without_nul},
     scope::LedgerLock,
     statements::{execute, fetch_all, fetch_optional, fetch_scalar},
@@ -439,7 +439,7 @@ impl CurationStore for SqlCurationStore {
     ) -> StoreResult<Page<Finding>> {
         let query = bind!(
             LIST_FINDINGS;
-            scope.tenant(), world, page.after.as_deref().map(without_nul), filter.dialogue,
+            scope.tenant(), world, page_cursor(page), filter.dialogue,
             filter.kind.map(FindingKind::as_str), filter.decision.map(Decision::as_str), page_row_limit(page)
         );
         fetch_page(&self.0, scope, query, page, read_finding, |finding| {
@@ -467,7 +467,7 @@ impl CurationStore for SqlCurationStore {
     ) -> StoreResult<Page<CurationPass>> {
         let query = bind!(
             LIST_PASSES;
-            scope.tenant(), world, page.after.as_deref().map(without_nul), dialogue, page_row_limit(page)
+            scope.tenant(), world, page_cursor(page), dialogue, page_row_limit(page)
         );
         fetch_page(&self.0, scope, query, page, read_pass, |pass| pass.id.to_string()).await
     }

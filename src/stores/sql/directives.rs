@@ -8,7 +8,7 @@ use super::{
     audit, authored,
     authored_size::Growth,
     context::{Connection, Engine, acquire_lock},
-    pages::{fetch_page, page_row_limit},
+    pages::{fetch_page, page_cursor, page_row_limit},
     rows::{Columns, to_json, to_micros, without_nul},
     scope::LedgerLock,
     statements::{execute, fetch_optional, fetch_scalar},
@@ -160,8 +160,7 @@ impl DirectiveStore for SqlDirectiveStore {
         world: &WorldId,
         page: &PageRequest,
     ) -> StoreResult<Page<Directive>> {
-        let after = page.after.as_deref().map(without_nul);
-        let query = bind!(LIST_DIRECTIVES; scope.tenant(), world, after, page_row_limit(page));
+        let query = bind!(LIST_DIRECTIVES; scope.tenant(), world, page_cursor(page), page_row_limit(page));
         fetch_page(&self.0, scope, query, page, read_directive, |directive| {
             directive.id.to_string()
         })

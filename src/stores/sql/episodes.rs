@@ -7,7 +7,7 @@ use async_trait::async_trait;
 
 use super::{
     context::{Connection, Engine},
-    pages::{fetch_page, page_row_limit},
+    pages::{fetch_page, page_cursor, page_row_limit},
     rows::{Columns, json_list, parse_text, to_micros, vector_to_bytes, without_nul},
     statements::{BoundQuery, execute, fetch_all},
 };
@@ -230,7 +230,7 @@ impl EpisodeStore for SqlEpisodeStore {
     ) -> StoreResult<Page<Episode>> {
         let query = bind!(
             LIST_EPISODES;
-            scope.tenant(), pair.world, pair.npc, pair.player, page.after.as_deref().map(without_nul),
+            scope.tenant(), pair.world, pair.npc, pair.player, page_cursor(page),
             page_row_limit(page)
         );
         fetch_page(&self.0, scope, query, page, read_episode, |episode| {

@@ -9,7 +9,7 @@ use chrono::{DateTime, Utc};
 use super::{
     audit,
     context::{Connection, Engine},
-    pages::{fetch_page, page_row_limit},
+    pages::{fetch_page, page_cursor, page_row_limit},
     rows::{Columns, parse_text, to_json, to_micros, without_nul},
     statements::execute,
 };
@@ -256,7 +256,7 @@ impl InsightStore for SqlInsightStore {
         let query = bind!(
             LIST_INSIGHTS;
             scope.tenant(), world, npc, entity.as_deref().map(without_nul), filter.player,
-            page.after.as_deref().map(without_nul), i64::from(MAX_INSIGHTS - 1), page_row_limit(page)
+            page_cursor(page), i64::from(MAX_INSIGHTS - 1), page_row_limit(page)
         );
         fetch_page(&self.0, scope, query, page, read_insight, |insight| {
             insight.id.to_string()

@@ -12,7 +12,7 @@ use super::{
     context::Engine,
     dialogues,
     job_calls::{self, usage_line},
-    pages::{fetch_page, page_row_limit},
+    pages::{fetch_page, page_cursor, page_row_limit},
     rows::{Columns, to_micros, without_nul},
     statements::{execute, fetch_all, fetch_optional},
     turns,
@@ -346,7 +346,7 @@ impl JobStore for SqlJobStore {
             Some(JobStatus::Done) => LIST_DONE,
             Some(JobStatus::Dead) => LIST_DEAD,
         };
-        let query = bind!(statement; scope.tenant(), page.after.as_deref().map(without_nul), page_row_limit(page));
+        let query = bind!(statement; scope.tenant(), page_cursor(page), page_row_limit(page));
         fetch_page(&self.0, scope, query, page, read_job_row, |row| row.id.to_string()).await
     }
     async fn world_of(&self, scope: &TenantScope, job: JobId) -> StoreResult<Option<WorldId>> {

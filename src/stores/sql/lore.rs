@@ -8,7 +8,7 @@ use super::{
     audit, authored,
     authored_size::Growth,
     context::{Connection, Engine, acquire_lock},
-    pages::{fetch_page, page_row_limit},
+    pages::{fetch_page, page_cursor, page_row_limit},
     rows::{Columns, ReadRow, to_json, to_micros, vector_from_bytes, vector_to_bytes, without_nul},
     scope::LedgerLock,
     statements::{execute, fetch_optional, fetch_scalar},
@@ -238,8 +238,7 @@ impl LoreStore for SqlLoreStore {
         world: &WorldId,
         page: &PageRequest,
     ) -> StoreResult<Page<LoreEntry>> {
-        let after = page.after.as_deref().map(without_nul);
-        let query = bind!(LIST_ENTRIES; scope.tenant(), world, after, page_row_limit(page));
+        let query = bind!(LIST_ENTRIES; scope.tenant(), world, page_cursor(page), page_row_limit(page));
         fetch_page(&self.0, scope, query, page, read_entry, |entry| entry.id.to_string()).await
     }
     async fn load_world_lore(&self, scope: &TenantScope, world: &WorldId) -> StoreResult<WorldLore> {

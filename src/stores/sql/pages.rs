@@ -1,8 +1,19 @@
 //! Pages of rows.
 
-use super::{context::Engine, rows::ReadRow, statements::BoundQuery};
+use std::borrow::Cow;
+
+use super::{
+    context::Engine,
+    rows::{ReadRow, without_nul},
+    statements::BoundQuery,
+};
 use colloquy_core::scope::TenantScope;
 use colloquy_ports::{Page, PageRequest, StoreResult};
+
+/// Returns the cursor of the page, if the page is not the first.
+pub(super) fn page_cursor(page: &PageRequest) -> Option<Cow<'_, str>> {
+    page.after.as_deref().map(without_nul)
+}
 
 /// Returns the page size, clamped to 1–200, plus one row that shows whether a next page exists.
 pub(super) fn page_row_limit(page: &PageRequest) -> i64 {
@@ -21,7 +32,7 @@ pub(super) fn into_page<T>(mut items: Vec<T>, page: &PageRequest, cursor: impl F
     Page { items, next }
 }
 
-/// Reads a page with `query`. The caller has bound all parameters: the scope, the cursor `page.after`, and
+/// Reads a page with `query`. The caller has bound all parameters: the scope, [`page_cursor`] and
 /// [`page_row_limit`] of the page.
 pub(super) async fn fetch_page<T>(
     engine: &Engine,

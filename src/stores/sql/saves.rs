@@ -10,7 +10,7 @@ use super::{
     authored_size::Growth,
     context::{Connection, Engine, acquire_lock},
     ownership,
-    pages::{fetch_page, page_row_limit},
+    pages::{fetch_page, page_cursor, page_row_limit},
     rewinds::{self, rewind_head},
     rows::{Columns, json_list, to_json, to_micros, without_nul},
     scope::LedgerLock,
@@ -425,7 +425,7 @@ impl SaveStore for SqlSaveStore {
         self.0.fetch_optional(scope, query, read_save).await
     }
     async fn list_saves(&self, scope: &TenantScope, world: &WorldId, page: &PageRequest) -> StoreResult<Page<Save>> {
-        let query = bind!(LIST; scope.tenant(), world, page.after.as_deref().map(without_nul), page_row_limit(page));
+        let query = bind!(LIST; scope.tenant(), world, page_cursor(page), page_row_limit(page));
         fetch_page(&self.0, scope, query, page, read_save, |save| save.id.to_string()).await
     }
     async fn delete_save(&self, scope: &TenantScope, world: &WorldId, id: SaveId, edit: &Edit) -> StoreResult<bool> {

@@ -8,7 +8,7 @@ use super::{
     audit, authored,
     authored_size::Growth,
     context::{Connection, Engine, acquire_lock},
-    pages::{fetch_page, page_row_limit},
+    pages::{fetch_page, page_cursor, page_row_limit},
     rows::{Columns, to_json, to_micros, vector_from_bytes, vector_to_bytes, without_nul},
     scope::LedgerLock,
     statements::{execute, fetch_optional, fetch_scalar},
@@ -281,8 +281,7 @@ impl ScenarioStore for SqlScenarioStore {
         npc: &NpcId,
         page: &PageRequest,
     ) -> StoreResult<Page<Scenario>> {
-        let after = page.after.as_deref().map(without_nul);
-        let query = bind!(LIST; scope.tenant(), world, npc, after, page_row_limit(page));
+        let query = bind!(LIST; scope.tenant(), world, npc, page_cursor(page), page_row_limit(page));
         fetch_page(&self.0, scope, query, page, read_scenario, |scenario| {
             scenario.id.to_string()
         })

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use super::{
     audit,
     context::{Connection, Engine},
-    pages::{into_page, page_row_limit},
+    pages::{into_page, page_cursor, page_row_limit},
     rows::{Columns, to_json, to_micros, without_nul},
     scope::RowScope,
     statements::{execute, fetch_optional},
@@ -127,7 +127,7 @@ impl TenantStore for SqlTenantStore {
         self.0.fetch_optional(id, query, read_tenant).await
     }
     async fn list_tenants(&self, page: &PageRequest) -> StoreResult<Page<Tenant>> {
-        let query = bind!(LIST; page.after.as_deref().map(without_nul), page_row_limit(page));
+        let query = bind!(LIST; page_cursor(page), page_row_limit(page));
         let tenants = self.0.fetch_all(RowScope::All, query, read_tenant).await?;
         Ok(into_page(tenants, page, |tenant| tenant.id.to_string()))
     }

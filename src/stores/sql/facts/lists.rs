@@ -8,7 +8,7 @@ use chrono::{DateTime, Utc};
 use super::{
     super::{
         context::Connection,
-        pages::{into_page, page_row_limit},
+        pages::{into_page, page_cursor, page_row_limit},
         rows::{Columns, json_list, to_micros, without_nul},
         statements::{fetch_all, fetch_optional},
     },
@@ -190,7 +190,7 @@ impl FactListStore for SqlFactStore {
                 tenant, viewpoint.world, knower.store_key(), viewpoint.sees_all_players, viewpoint.player,
                 filter.from.map_or(i64::MIN, to_micros), filter.to.map_or(i64::MAX, to_micros), filter.include_invalid,
                 to_micros(filter.as_of), filter.subject.as_deref().map(without_nul), filter.kind.map(FactKind::as_str),
-                page.after.as_deref().map(without_nul), page_row_limit(page), filter.flagged
+                page_cursor(page), page_row_limit(page), filter.flagged
             )
             .await?;
             keyed_facts.extend(Columns::read_rows(&rows, |columns| {

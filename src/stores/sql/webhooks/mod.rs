@@ -15,7 +15,7 @@ use self::events::Event;
 use super::{
     audit, authored,
     context::{Connection, Engine, acquire_lock},
-    pages::{fetch_page, page_row_limit},
+    pages::{fetch_page, page_cursor, page_row_limit},
     rows::{Columns, from_micros, json_list, to_json, to_micros, without_nul},
     scope::{LedgerLock, RowScope},
     statements::{execute, fetch_optional, fetch_scalar},
@@ -222,7 +222,7 @@ impl WebhookStore for SqlWebhookStore {
         self.0.fetch_optional(scope, query, read_webhook).await
     }
     async fn list_webhooks(&self, scope: &TenantScope, page: &PageRequest) -> StoreResult<Page<Webhook>> {
-        let query = bind!(LIST_WEBHOOKS; scope.tenant(), page.after.as_deref().map(without_nul), page_row_limit(page));
+        let query = bind!(LIST_WEBHOOKS; scope.tenant(), page_cursor(page), page_row_limit(page));
         fetch_page(&self.0, scope, query, page, read_webhook, |webhook| {
             webhook.id.to_string()
         })
@@ -332,8 +332,7 @@ impl WebhookStore for SqlWebhookStore {
         id: WebhookId,
         page: &PageRequest,
     ) -> StoreResult<Page<Attempt>> {
-        let after = page.after.as_deref().map(without_nul);
-        let query = bind!(deliveries::LIST_ATTEMPTS; scope.tenant(), id, after, page_row_limit(page));
+        let query = bind!(deliveries::LIST_ATTEMPTS; scope.tenant(), id, page_cursor(page), page_row_limit(page));
         fetch_page(&self.0, scope, query, page, deliveries::read_attempt, |attempt| {
             attempt.id.to_string()
         })

@@ -1,12 +1,12 @@
 //! The registry of derived tables: tables of rows that turns cause, and that stand while their turns stand.
 //!
-//! A row names its cause (`cause_kind`, `cause_id`) and the rewind that lifted the row (`lifted_at`, `lifted_by`). The
-//! index `<table>_by_cause` begins with `tenant, cause_id`. All else follows from the table's entry:
+//! A row names its cause (`cause_kind`, `cause_id`), and the rewind or edit that lifted the row (`lifted_at`,
+//! `lifted_by`). The index `<table>_by_cause` has `tenant, cause_id`. All else follows from the table's entry:
 //!
 //! | event | rows of the turn |
 //! | --- | --- |
 //! | a rewind or a restore unsays the turn | lifted (`rewinds::derived_rows`) |
-//! | a rewind or a restore makes the turn stand again | reinstated, except rows that an edit has lifted |
+//! | a rewind or a restore makes the turn stand again | reinstated, if a rewind had lifted them |
 //! | the turn was unsaid long ago, and no save needs the turn | deleted (`prune::unsaid`) |
 //! | a save | unchanged: a save pins turns, and the rows of pinned turns stay |
 //! | a deleted world or NPC | unchanged: the world or NPC is hidden, and may come back with its memory |
@@ -17,10 +17,39 @@
 //! - `dialogues`: a rewind closes the sessions that joined at a removed turn.
 //! - `saves`: no turn causes a save.
 
+/// Deletes the decisions of persons about findings of the turns.
+macro_rules! delete_decisions {
+    () => {
+        concat!(
+            "DELETE FROM curation_decisions WHERE tenant = $1 AND finding ",
+            in_subquery!(concat!(
+                "SELECT f.id FROM curation_findings f WHERE f.tenant = $1 AND f.cause_id ",
+                in_json_list!("$2"),
+                " AND f.cause_kind = 'turn' AND f.lifted_at IS NOT NULL"
+            ))
+        )
+    };
+}
+/// Deletes the events of answers to actions of the turns.
+macro_rules! delete_answers {
+    () => {
+        concat!(
+            "DELETE FROM state_events WHERE tenant = $1 AND cause_id ",
+            in_subquery!(concat!(
+                "SELECT a.id FROM actions a WHERE a.tenant = $1 AND a.cause_id ",
+                in_json_list!("$2"),
+                " AND a.cause_kind = 'turn'"
+            )),
+            " AND cause_kind = 'action' AND lifted_at IS NOT NULL"
+        )
+    };
+}
+
 /// Calls a macro with the derived tables, in two groups: tables whose changed rows a rewind does not report, and tables
 /// whose changed rows a rewind reports, with the reported columns. A label comes first (`RewindImpact::read_rows`).
 ///
-/// In brackets: statements that delete rows of other causes with the rows of the turns `$2`, before these.
+/// In brackets: statements that run before the rows of the turns `$2` are deleted. They delete rows that depend on these
+/// and have other causes.
 macro_rules! derived_tables {
     ($callback:ident) => {
         $callback! {
@@ -29,31 +58,14 @@ macro_rules! derived_tables {
                 "fact_flags" [],
                 "episodes" [],
                 "curation_passes" [],
-                // Decisions of persons.
-                "curation_findings" [concat!(
-                    "DELETE FROM curation_decisions WHERE tenant = $1 AND finding ",
-                    in_subquery!(concat!(
-                        "SELECT f.id FROM curation_findings f WHERE f.tenant = $1 AND f.cause_id ",
-                        in_json_list!("$2"),
-                        " AND f.cause_kind = 'turn' AND f.lifted_at IS NOT NULL"
-                    ))
-                )],
+                "curation_findings" [delete_decisions!()],
                 "curation_decisions" [],
                 "insights" [],
             ]
             [
                 "summaries" "'summary', NULL, NULL" [],
                 "state_events" "'state', id, cause_id" [],
-                // Answers of the backend.
-                "actions" "'action', id, NULL" [concat!(
-                    "DELETE FROM state_events WHERE tenant = $1 AND cause_id ",
-                    in_subquery!(concat!(
-                        "SELECT a.id FROM actions a WHERE a.tenant = $1 AND a.cause_id ",
-                        in_json_list!("$2"),
-                        " AND a.cause_kind = 'turn'"
-                    )),
-                    " AND cause_kind = 'action' AND lifted_at IS NOT NULL"
-                )],
+                "actions" "'action', id, NULL" [delete_answers!()],
             ]
         }
     };

@@ -16,6 +16,7 @@ pub mod scenarios;
 mod scene_notes;
 mod section;
 mod standing_facts;
+mod story;
 mod summaries;
 mod traced_fact;
 mod world_lines;
@@ -35,6 +36,7 @@ pub(crate) use self::{
     scene_notes::SceneNotes,
     section::{Section, SectionSize, SectionSizes, TemplateValues, ToldParts},
     standing_facts::{StandingFacts, trace_standing_facts},
+    story::Story,
     summaries::Summaries,
     world_lines::WorldLines,
 };
@@ -188,5 +190,6 @@ kinds_of_knowledge! {
         episodes: Episodes, dropped 4;
         insights: Insights, dropped 2;
         lore: Lore, dropped 1;
+        story: Story, dropped 0;
     }
 }

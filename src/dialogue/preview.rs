@@ -11,7 +11,7 @@ use super::{
 };
 use colloquy_memory::{
     directive::DirectiveTrace,
-    trace::{EpisodeTrace, InsightTrace, LoreTrace, ScenarioTrace, SectionTrace},
+    trace::{EpisodeTrace, InsightTrace, LoreTrace, ScenarioTrace, SectionTrace, StoryTrace},
     turn::Intent,
 };
 use colloquy_ports::{ledger::usage::UsageOwner, llm::ChatMessage};
@@ -43,6 +43,9 @@ pub struct Preview {
     /// The considered insights, closest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub insights: Vec<InsightTrace>,
+    /// The considered lines of the story, newest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub story: Vec<StoryTrace>,
     pub sections: Vec<SectionTrace>,
     pub prompt_tokens: u32,
     /// SHA-256 of the messages, hexadecimal.
@@ -74,6 +77,7 @@ pub async fn preview_prompt(
         episodes: trace.episodes,
         directives: trace.directives,
         insights: trace.insights,
+        story: trace.story,
         sections: trace.sections,
         prompt_tokens: trace.prompt_tokens,
         prompt_hash: trace.prompt_hash,

@@ -267,6 +267,49 @@ pub struct InsightTrace {
     pub shown_text: Option<String>,
 }
 
+/// What a line of the story is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum StoryPart {
+    /// A line of the narrative memory of a curation pass.
+    Note,
+    /// An open finding of the kind.
+    Contradiction,
+    Foreshadowing,
+    Event,
+}
+
+impl StoryPart {
+    pub const ALL: [Self; 4] = [Self::Note, Self::Contradiction, Self::Foreshadowing, Self::Event];
+
+    /// The name in prompts, traces and the ledger.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Note => "note",
+            Self::Contradiction => "contradiction",
+            Self::Foreshadowing => "foreshadowing",
+            Self::Event => "event",
+        }
+    }
+}
+
+/// One considered line of the story.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct StoryTrace {
+    pub part: StoryPart,
+    /// The dialogue of the curation pass.
+    #[schema(value_type = String)]
+    pub dialogue_id: DialogueId,
+    /// When the last turn of the pass was committed.
+    #[serde(rename = "at")]
+    pub noted_at: DateTime<Utc>,
+    /// The line, without what was removed from memory.
+    pub text: String,
+    /// `used` or `over_budget`.
+    pub fate: CandidateFate,
+}
+
 /// Size of one prompt section.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct SectionTrace {
@@ -475,6 +518,9 @@ pub struct TurnTrace {
     /// The considered insights, newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub insights: Vec<InsightTrace>,
+    /// The considered lines of the story: open findings and notes of curation passes, newest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub story: Vec<StoryTrace>,
     /// The actions in the prompt.
     #[serde(default, skip_serializing_if = "ActionsTrace::is_empty")]
     pub actions: ActionsTrace,

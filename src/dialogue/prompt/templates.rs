@@ -411,6 +411,7 @@ impl Templates {
                 lore => list(), tells => list(), content => "x",
                 episodes => each(context! { ago => "x", turn => 1, place => "x", text => "x" }),
                 insights => each(context! { id => "I1", day => "x", ago => "x", entity => "x", text => "x" }),
+                story => each(context! { part => "event", text => "x" }),
                 now => each(context! { who => "x", place => "x", status => "x", item => "x" }),
                 candidates => each(context! { id => "x", name => "x" }), said => each(context! { name => "x", text => "x" }),
                 others => list(), several => true, listeners => list(), before => list(), end_mark => "x", name => "x",

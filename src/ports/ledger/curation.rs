@@ -16,7 +16,7 @@ use colloquy_memory::{
     fact::{Fact, Knower},
     insight::Insight,
     locks::DisclosureLocks,
-    trace::TaskUsage,
+    trace::{StoryPart, TaskUsage},
     turn::Turn,
 };
 
@@ -52,6 +52,19 @@ pub struct CarriedCuration {
     pub sentences: Vec<CarriedSentence>,
     /// The locks of what each of these sessions may have told. A session of which they are unknown is not among them.
     pub told_locks: BTreeMap<DialogueId, DisclosureLocks>,
+}
+
+/// What a curation pass noted about the talks of a player with an NPC alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoryRow {
+    pub part: StoryPart,
+    pub dialogue: DialogueId,
+    /// The text of an open finding, or all notes of the last pass of a session, line by line.
+    pub text: String,
+    /// When the last turn of the pass was committed.
+    pub noted_at: DateTime<Utc>,
+    /// The locks of what the session may have told. `None`: they are unknown.
+    pub told_locks: Option<DisclosureLocks>,
 }
 
 /// The passes of a player's sessions.
@@ -157,6 +170,14 @@ pub trait CurationStore: Send + Sync {
         until: DateTime<Utc>,
         last_pass: Option<DateTime<Utc>>,
     ) -> StoreResult<CarriedCuration>;
+    /// Returns the open findings and the notes of the newest four sessions of a session's player with the same NPCs, up to
+    /// `until`, newest first. Nothing for an NPC conversation.
+    async fn load_story(
+        &self,
+        scope: &TenantScope,
+        dialogue: &Dialogue,
+        until: DateTime<Utc>,
+    ) -> StoreResult<Vec<StoryRow>>;
     /// Returns a player's passes of the hour and the day (UTC) before `now`, also those that were taken back.
     async fn count_player_passes(
         &self,

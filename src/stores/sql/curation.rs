@@ -27,6 +27,7 @@ use colloquy_memory::{
     curation::{CurationPass, Decision, Finding, FindingKind, PassMethod, StandingDecision},
     locks::DisclosureLocks,
     state::StateChange,
+    trace::StoryPart,
 };
 use colloquy_ports::{
     Page, PageRequest, StoreError, StoreResult,
@@ -34,7 +35,7 @@ use colloquy_ports::{
         audit::Edit,
         curation::{
             CarriedCuration, CarriedSentence, CurationStore, DialogueCuration, FindingFilter, ModelDecision,
-            PassCommit, PassFactQuery, PassFacts, PersonDecision, PlayerPasses,
+            PassCommit, PassFactQuery, PassFacts, PersonDecision, PlayerPasses, StoryRow,
         },
         dialogues::Dialogue,
     },
@@ -46,6 +47,8 @@ const MAX_CARRIED_FINDINGS: u32 = 20;
 const MAX_CARRIED_PASSES: u32 = 3;
 const MAX_CARRIED_TURNS: u32 = 12;
 const MAX_CARRIED_SENTENCES: u32 = 5;
+/// The most findings and notes of a turn's story.
+const MAX_STORY_ROWS: u32 = 20;
 
 pub(super) struct SqlCurationStore(pub(super) Arc<Engine>);
 
@@ -152,6 +155,48 @@ const CARRIED_LOCKS: &str = concat!(
         ORDER BY n.number DESC LIMIT 1)
       AND c.tenant = $1 AND c.turn = t.id"
 );
+/// The newest sessions of the player `$2` with the NPCs `$4`.
+macro_rules! sessions_of_pair {
+    () => {
+        in_subquery!(
+            "SELECT o.id FROM dialogues o WHERE o.tenant = $1 AND o.player = $2 AND o.world || '' = $3 AND o.npcs = $4
+                AND o.created_at <= $5 ORDER BY o.created_at DESC, o.id DESC LIMIT 4"
+        )
+    };
+}
+/// The locks of what the session of a row may have told by `$5`.
+macro_rules! told_locks_of_session {
+    ($dialogue:literal) => {
+        concat!(
+            "(SELECT COALESCE(",
+            member_of!("c.body", "told_locks"),
+            ", ",
+            member_of!("c.body", "locks"),
+            ") FROM turns t CROSS JOIN checkpoints c WHERE t.tenant = $1 AND t.dialogue = ",
+            $dialogue,
+            " AND t.stands = TRUE AND t.committed_at <= $5 AND c.tenant = $1 AND c.turn = t.id
+              ORDER BY t.number DESC LIMIT 1)"
+        )
+    };
+}
+/// Notes of the last pass of each session, and open findings that no person has decided about.
+const STORY: &str = concat!(
+    "SELECT 'note' AS part, p.dialogue, p.memory, p.at AS noted_at, p.id AS id, ",
+    told_locks_of_session!("p.dialogue"),
+    " FROM curation_passes p WHERE p.tenant = $1 AND p.lifted_at IS NULL AND p.memory <> '' AND p.at <= $5 AND p.dialogue ",
+    sessions_of_pair!(),
+    " AND NOT EXISTS (SELECT 1 FROM curation_passes n WHERE n.tenant = $1 AND n.dialogue = p.dialogue
+        AND n.lifted_at IS NULL AND n.at <= $5 AND n.to_turn > p.to_turn)
+     UNION ALL SELECT f.kind, f.dialogue, f.text, f.at, f.id, ",
+    told_locks_of_session!("f.dialogue"),
+    " FROM curation_findings f CROSS JOIN curation_decisions d
+     WHERE f.tenant = $1 AND f.lifted_at IS NULL AND f.at <= $5 AND f.dialogue ",
+    sessions_of_pair!(),
+    " AND d.tenant = $1 AND d.decision = 'open' AND d.seq = (
+        SELECT c.seq FROM curation_decisions c WHERE c.tenant = $1 AND c.finding = f.id AND c.lifted_at IS NULL
+        ORDER BY CASE WHEN c.decided_by IS NULL THEN 1 ELSE 0 END, c.seq DESC LIMIT 1)
+     ORDER BY noted_at DESC, id DESC LIMIT $6"
+);
 const PLAYER_PASSES: &str = "SELECT
         (SELECT COUNT(*) FROM curation_passes p WHERE p.tenant = $1 AND p.player = $2 AND p.player <> '' AND p.at > $3),
         (SELECT MIN(p.at) FROM curation_passes p WHERE p.tenant = $1 AND p.player = $2 AND p.player <> '' AND p.at > $3),
@@ -228,6 +273,21 @@ fn read_sentence(columns: &mut Columns<'_>) -> StoreResult<CarriedSentence> {
     })
 }
 
+fn read_story_row(columns: &mut Columns<'_>) -> StoreResult<StoryRow> {
+    let part = columns.named(StoryPart::ALL, StoryPart::as_str)?;
+    let dialogue = columns.id()?;
+    let text = columns.next()?;
+    let noted_at = columns.time()?;
+    let _id: &str = columns.next()?;
+    Ok(StoryRow {
+        part,
+        dialogue,
+        text,
+        noted_at,
+        told_locks: columns.maybe_id()?,
+    })
+}
+
 fn read_told_locks(columns: &mut Columns<'_>) -> StoreResult<(DialogueId, Option<DisclosureLocks>)> {
     Ok((columns.id()?, columns.maybe_id()?))
 }
@@ -288,6 +348,24 @@ impl CurationStore for SqlCurationStore {
             last_pass: pass.map(|row| read_pass(&mut Columns::new(&row))).transpose()?,
             findings,
         })
+    }
+    async fn load_story(
+        &self,
+        scope: &TenantScope,
+        dialogue: &Dialogue,
+        until: DateTime<Utc>,
+    ) -> StoreResult<Vec<StoryRow>> {
+        let Some(player) = &dialogue.player else {
+            return Ok(Vec::new());
+        };
+        let npcs = to_json(&dialogue.npcs)?;
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let rows = fetch_all!(
+            connection, STORY;
+            scope.tenant(), player, dialogue.world, npcs, to_micros(until), i64::from(MAX_STORY_ROWS)
+        )
+        .await?;
+        Columns::read_rows(&rows, read_story_row)
     }
     async fn load_carried_curation(
         &self,
@@ -496,6 +574,11 @@ sqlite_plan_tests! {
                 let plan = plan(statement).await;
                 assert!(plan.contains("dialogues_of_player (tenant=? AND player=? AND created_at<?)"), "{plan}");
                 assert!(!plan.contains("SCAN f") && !plan.contains("SCAN t") && !plan.contains("SCAN e") && !plan.contains("SCAN curation_passes"), "{plan}");
+            }
+            let story = plan(STORY).await;
+            assert!(story.contains("dialogues_of_player (tenant=? AND player=? AND created_at<?)"), "{story}");
+            for table in ["p", "n", "f", "d", "t", "c"] {
+                assert!(!story.contains(&format!("SCAN {table}\n")), "{story}");
             }
             let plan = plan(CARRIED_SENTENCES).await;
             assert!(plan.contains("state_events_of_dialogue (tenant=? AND world=? AND dialogue=? AND at<?)"), "{plan}");

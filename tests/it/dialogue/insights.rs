@@ -74,7 +74,7 @@ impl Stage {
     }
 
     /// Gives the NPC a past that p1 may hear with some progress.
-    async fn author_well(&mut self) {
+    pub(super) async fn author_well(&mut self) {
         let well = Scenario {
             world: self.world.id.clone(),
             npc: self.npc.id.clone(),
@@ -97,7 +97,7 @@ impl Stage {
     }
 
     /// Sets the progress of p1 with the NPC.
-    async fn set_progress(&self, to: u32) {
+    pub(super) async fn set_progress(&self, to: u32) {
         let (player, to) = ("p1".parse().unwrap(), Progress::new(to).unwrap());
         let (of, edit) = ((&self.world, &self.npc), self.edit("progress.put"));
         let set = scenarios::set_progress(&self.services, &self.scope, of, &player, to, &edit).await;
@@ -195,7 +195,7 @@ async fn say(talk: &mut TestDialogue<'_>, line: &str) {
 }
 
 /// The player asks for the past of [`Stage::author_well`].
-async fn ask_of_the_well(talk: &mut TestDialogue<'_>) {
+pub(super) async fn ask_of_the_well(talk: &mut TestDialogue<'_>) {
     talk.stage.llm.queue_text(Task::Intent, "scenario");
     say(talk, "What happened to your brother?").await;
 }

@@ -31,6 +31,7 @@ mod rejecting_index;
 mod retention;
 mod silence;
 mod speculative_recall;
+mod story;
 mod turns;
 
 use std::sync::Arc;

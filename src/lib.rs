@@ -3,7 +3,6 @@
 //! `ARCHITECTURE.md` has the map and the import rule. Start reading at `dialogue::turn`.
 
 pub mod app;
-pub mod calibrate;
 pub mod cli;
 pub mod config;
 pub mod lifecycle;
@@ -13,7 +12,8 @@ pub use colloquy_core::{failpoint, ids, shares};
 pub use colloquy_dialogue as dialogue;
 pub use colloquy_http as http;
 pub use colloquy_memory as memory;
-pub use colloquy_models::mock_llm;
+#[cfg(feature = "dev-commands")]
+pub use colloquy_mock_llm as mock_llm;
 pub use colloquy_ports as ports;
 pub use colloquy_telemetry as telemetry;
 pub use colloquy_tenancy as tenancy;
@@ -22,6 +22,7 @@ pub use colloquy_webhooks as webhooks;
 
 /// The implementations of the ports.
 pub mod adapters {
-    pub use colloquy_models::{offline_embedder, openai, scripted};
+    pub use colloquy_models::{calibration, offline_embedder, openai};
+    pub use colloquy_scripted_model as scripted;
     pub use colloquy_stores::*;
 }

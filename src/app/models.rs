@@ -14,13 +14,13 @@ use colloquy_models::{
     openai::{
         Endpoint, HttpClient, InputType, OpenAiEmbedder, OpenAiEmbedderOptions, OpenAiLlm, OpenAiLlmOptions, redact_url,
     },
-    scripted::ScriptedLlm,
 };
 use colloquy_ports::{
     clock::Clock,
     embedder::Embedder,
     llm::{Llm, Task},
 };
+use colloquy_scripted_model::ScriptedLlm;
 
 /// How long startup waits for an unreachable embedder. Startup waits only if the length of the vectors is not
 /// configured.

@@ -52,19 +52,26 @@ fn print_demo(config: &Config, application: &Application) {
     };
     let address = application.address();
     let program = std::env::args().next().unwrap_or_else(|| "colloquy".into());
+    let world = demo::WORLD;
+    let npc = demo::ENGLISH_NPC;
+    let second = demo::SECOND_ENGLISH_NPC;
+    let korean = demo::KOREAN_NPC;
+    print!(
+        "\nThe world `{world}` has three NPCs: {npc} and {second} (English), and {korean} (Korean). Talk with them "
+    );
+    if cfg!(feature = "dev-commands") {
+        print!(
+            "in another terminal:\n\
+             \n  {program} chat --npc {npc}\n  {program} chat --npc {korean}\n\
+             \nIn the chat, `/watch {npc} {second} about the weather` lets two of them talk with each other.\n\
+             \nOr "
+        );
+    }
     println!(
-        "\nThe world `{world}` has three NPCs: {en} and {second} (English), and {ko} (Korean). Talk with them in another \
-         terminal:\n\
-         \n  {program} chat --npc {en}\n  {program} chat --npc {ko}\n\
-         \nIn the chat, `/watch {en} {second} about the weather` lets two of them talk with each other.\n\
-         \nOr with any WebSocket client, as player `{DEMO_PLAYER}` (the token is good for a day):\n\
+        "with any WebSocket client, as player `{DEMO_PLAYER}` (the token is good for a day):\n\
          \n  TOKEN={token}\
          \n  websocat -H \"Authorization: Bearer $TOKEN\" ws://{address}/v1/ws\
-         \n  {{\"type\":\"session.create\",\"world_id\":\"{world}\",\"npc_id\":\"{en}\"}}\
-         \n  {{\"type\":\"player.say\",\"session_id\":\"<from session.created>\",\"text\":\"Hello! I like grapes.\"}}",
-        world = demo::WORLD,
-        en = demo::ENGLISH_NPC,
-        second = demo::SECOND_ENGLISH_NPC,
-        ko = demo::KOREAN_NPC,
+         \n  {{\"type\":\"session.create\",\"world_id\":\"{world}\",\"npc_id\":\"{npc}\"}}\
+         \n  {{\"type\":\"player.say\",\"session_id\":\"<from session.created>\",\"text\":\"Hello! I like grapes.\"}}"
     );
 }

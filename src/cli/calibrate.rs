@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use anyhow::Context;
 
 use super::process::block_on;
-use crate::{app, calibrate, config::Config};
+use crate::{app, config::Config};
+use colloquy_models::calibration;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct CalibrateArgs {
@@ -20,9 +21,9 @@ pub(super) fn run(args: &CalibrateArgs, config: &Config) -> anyhow::Result<()> {
         let report = match &args.pairs {
             Some(path) => {
                 let pairs = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-                calibrate::measure_pairs(embedder.as_ref(), &pairs).await?
+                calibration::measure_pairs(embedder.as_ref(), &pairs).await?
             }
-            None => calibrate::measure_shipped_pairs(embedder.as_ref()).await?,
+            None => calibration::measure_shipped_pairs(embedder.as_ref()).await?,
         };
         println!("{report}");
         Ok(())

@@ -1,63 +1,71 @@
-//! `colloquy chat`: a terminal client over the WebSocket for trying a server without other tools. Lines may also come
-//! from a pipe.
-
-mod args;
-mod client;
-mod commands;
-mod connection;
-mod conversation;
-mod events;
-mod input;
-mod inspect;
-mod playback;
-mod render;
-mod rest;
-mod rewinds;
-mod session;
-mod turns;
-mod watch;
+//! `colloquy chat`: talks with an NPC in the terminal.
 
 use std::time::Duration;
 
 use anyhow::bail;
 
-pub(super) use self::args::ChatArgs;
-use self::{client::ChatClient, connection::ChatSocket, rest::RestClient};
-use super::{process::block_on, token};
-use crate::config::{Config, ListenAddress};
-use colloquy_core::{ids::PlayerId, scope::Role};
+use super::{banner::DEMO_PLAYER, process::block_on, token};
+use crate::{
+    app::demo,
+    config::{Config, ListenAddress},
+};
+use colloquy_chat::{ChatOptions, run_chat};
+use colloquy_core::{
+    ids::{NpcId, PlayerId, TenantId, WorldId},
+    scope::Role,
+};
 use colloquy_tenancy::auth::TokenClaims;
 
 const TOKEN_LIFE: Duration = Duration::from_hours(24);
 
-pub(super) fn run(args: &ChatArgs, config: &Config) -> anyhow::Result<()> {
-    block_on(async {
-        let base = base_url(args, config)?;
-        let claims = |role, player: Option<PlayerId>| TokenClaims {
-            sub: args.player.to_string(),
-            tid: args.tenant.clone(),
-            role,
-            wid: player.as_ref().map(|_| args.world.clone()),
-            pid: player,
-        };
-        let (token, backend) = match &args.token {
-            Some(token) => (token.clone(), None),
-            None => (
-                token::sign_token(config, &claims(Role::Player, Some(args.player.clone())), TOKEN_LIFE)?,
-                Some(token::sign_token(config, &claims(Role::Backend, None), TOKEN_LIFE)?),
-            ),
-        };
-        let socket = ChatSocket::open_socket(&base, &token).await?;
-        let mut chat = ChatClient::open_session(args, socket, RestClient::new(base, backend)?).await?;
-        let result = chat.run_conversation().await;
-        match &result {
-            Ok(()) if !chat.leaving => return result,
-            Ok(()) => {}
-            Err(error) => eprintln!("colloquy: {error:#}"),
-        }
-        // A read of the input cannot be cancelled, and the runtime would wait for the read.
-        std::process::exit(i32::from(result.is_err()))
-    })
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct ChatArgs {
+    /// The NPC to talk with.
+    #[arg(long, default_value = demo::ENGLISH_NPC)]
+    npc: NpcId,
+    /// The player to speak as.
+    #[arg(long, default_value = DEMO_PLAYER)]
+    player: PlayerId,
+    /// The world the NPC lives in.
+    #[arg(long, default_value = demo::WORLD)]
+    world: WorldId,
+    /// The tenant the world belongs to.
+    #[arg(long, default_value = demo::TENANT)]
+    tenant: TenantId,
+    /// The server's URL, such as http://127.0.0.1:8080. The default is the configured address.
+    #[arg(long)]
+    url: Option<String>,
+    /// A player's token. Needed for a server whose secret is not in this configuration.
+    #[arg(long, env = "COLLOQUY_TOKEN", hide_env_values = true)]
+    token: Option<String>,
+    /// How long a character of a watched line takes to be said, in ms.
+    #[arg(long, default_value_t = 60, value_name = "MS")]
+    ms_per_char: u32,
+}
+
+pub(super) fn run(args: ChatArgs, config: &Config) -> anyhow::Result<()> {
+    let base = base_url(&args, config)?;
+    let claims = |role, player: Option<PlayerId>| TokenClaims {
+        sub: args.player.to_string(),
+        tid: args.tenant.clone(),
+        role,
+        wid: player.as_ref().map(|_| args.world.clone()),
+        pid: player,
+    };
+    let (token, backend_token) = match &args.token {
+        Some(token) => (token.clone(), None),
+        None => (
+            token::sign_token(config, &claims(Role::Player, Some(args.player.clone())), TOKEN_LIFE)?,
+            Some(token::sign_token(config, &claims(Role::Backend, None), TOKEN_LIFE)?),
+        ),
+    };
+    let options = ChatOptions {
+        npc: args.npc,
+        player: args.player,
+        world: args.world,
+        ms_per_char: args.ms_per_char,
+    };
+    block_on(run_chat(options, base, &token, backend_token))
 }
 
 fn base_url(args: &ChatArgs, config: &Config) -> anyhow::Result<String> {

@@ -3,27 +3,16 @@
 //! The set is written to a temporary ledger and searched in the same way as for a game. The configured stores are not
 //! touched. `docs/eval.md` explains the format and the figures.
 
-mod chart;
-mod eval_set;
-mod measures;
-mod memo;
-mod progress;
-mod report;
-mod significance;
-mod table;
-mod trial;
-
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
-use self::{
-    eval_set::EvalSet,
-    report::{EvalReport, EvalRun, EvalSettings},
-    trial::{EvalTrial, QuestionOutcome},
-};
 use super::process::{block_on, print_text};
-use crate::config::{Config, ConfigSources};
+use crate::{
+    app::open_services,
+    config::{Config, ConfigSources},
+};
+use colloquy_eval::{self as eval, EvalReport, EvalRun, EvalSet, EvalSettings, EvalTrial, QuestionOutcome};
 use colloquy_telemetry as telemetry;
 
 #[derive(Debug, clap::Args)]
@@ -51,9 +40,6 @@ pub(super) struct EvalArgs {
     svg: Option<PathBuf>,
 }
 
-const SHIPPED_SET: &str = include_str!("../../config/eval/memories.jsonl");
-const SHIPPED_NAME: &str = "config/eval/memories.jsonl";
-
 pub(super) fn run(args: &EvalArgs, sources: &ConfigSources) -> anyhow::Result<()> {
     let configured = |override_file: Option<&PathBuf>| -> anyhow::Result<Config> {
         let mut sources = sources.clone();
@@ -64,11 +50,8 @@ pub(super) fn run(args: &EvalArgs, sources: &ConfigSources) -> anyhow::Result<()
     let second_config = args.against.as_ref().map(|path| configured(Some(path))).transpose()?;
     telemetry::start_logging(&first_config.telemetry.log, first_config.telemetry.format)?;
     let (name, set) = match &args.set {
-        Some(path) => (path.display().to_string(), eval_set::read_set(path)?),
-        None => (
-            SHIPPED_NAME.to_owned(),
-            eval_set::parse_set(SHIPPED_SET).context(SHIPPED_NAME)?,
-        ),
+        Some(path) => (path.display().to_string(), eval::read_set(path)?),
+        None => (eval::SHIPPED_NAME.to_owned(), eval::shipped_set()?),
     };
     let k = usize::from(args.k);
     let report = block_on(async {
@@ -87,13 +70,13 @@ pub(super) fn run(args: &EvalArgs, sources: &ConfigSources) -> anyhow::Result<()
         };
         anyhow::Ok(EvalReport::from_runs(name, &set, k, run, against))
     })?;
-    print_text(&table::render_tables(&report))?;
-    print_text(&table::render_misses(&report, args.misses))?;
+    print_text(&eval::render_tables(&report))?;
+    print_text(&eval::render_misses(&report, args.misses))?;
     if let Some(path) = &args.json {
         write_file(path, serde_json::to_string_pretty(&report)? + "\n")?;
     }
     if let Some(path) = &args.svg {
-        write_file(path, chart::render_svg(&report))?;
+        write_file(path, eval::render_svg(&report))?;
     }
     Ok(())
 }
@@ -111,7 +94,8 @@ async fn run_trial(
     factors: bool,
 ) -> anyhow::Result<(EvalSettings, Vec<QuestionOutcome>)> {
     let folder = tempfile::tempdir().context("cannot make a folder for the throw-away ledger")?;
-    let trial = EvalTrial::open_in_folder(config, folder.path(), set).await?;
+    let own_stores = with_own_stores(config, folder.path());
+    let trial = EvalTrial::open(set, async |clock, ids| open_services(&own_stores, clock, ids).await).await?;
     let recall = &config.recall;
     let settings = EvalSettings {
         name: file.map_or_else(|| "the configuration".to_owned(), |file| file.display().to_string()),
@@ -123,73 +107,91 @@ async fn run_trial(
     Ok((settings, outcomes))
 }
 
+/// Returns the configuration with temporary stores in `folder` in place of the configured stores.
+fn with_own_stores(config: &Config, folder: &Path) -> Config {
+    let mut config = config.clone();
+    folder.clone_into(&mut config.data_dir);
+    config.ledger.url = None;
+    config.node.url = None;
+    config.buffer.url = "memory:".into();
+    "embedded:".clone_into(&mut config.vectors.url);
+    config
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::collections::{BTreeMap, BTreeSet};
-
     use super::*;
+    use colloquy_eval::parse_set;
 
-    #[test]
-    fn shipped_eval_set_is_large_and_half_korean() {
-        let set = eval_set::parse_set(SHIPPED_SET).unwrap();
-        let count_rows = |language: &str, rows: &[&str]| rows.iter().filter(|row| **row == language).count();
-        let facts: Vec<&str> = set.facts.iter().map(|fact| fact.language.as_str()).collect();
-        let questions: Vec<&str> = set
-            .questions
-            .iter()
-            .map(|question| question.language.as_str())
-            .collect();
-        for rows in [&facts, &questions] {
-            assert!(rows.len() >= 240, "{}", rows.len());
-            assert_eq!(count_rows("en", rows), count_rows("ko", rows));
-            assert_eq!(count_rows("en", rows) * 2, rows.len());
-        }
-        let mut per_memory: BTreeMap<&str, usize> = BTreeMap::new();
-        for fact in &set.facts {
-            *per_memory.entry(fact.memory.as_str()).or_default() += 1;
-        }
+    const SET: &str = r#"
+{"fact": {"id": "old", "content": "The player likes grapes.", "valid_at": "2026-01-01T00:00:00Z"}}
+{"fact": {"id": "other", "content": "Mira keeps a cat.", "valid_at": "2026-01-02T00:00:00Z"}}
+{"fact": {"id": "new", "content": "The player likes plums now, and grapes no more.", "valid_at": "2026-03-01T00:00:00Z"}}
+{"question": {"id": "then", "text": "Does the player like grapes?", "answers": ["old"], "at": "2026-02-01T00:00:00Z"}}
+{"question": {"id": "now", "text": "Does the player like plums?", "answers": ["new"]}}
+{"question": {"id": "cat", "text": "Who keeps a cat?", "answers": ["other"]}}
+"#;
+
+    async fn run_with_defaults(set: &EvalSet, k: usize, factors: bool) -> Vec<QuestionOutcome> {
+        let config = Config::embedded_defaults();
+        run_trial(set, &config, None, k, factors).await.unwrap().1
+    }
+
+    #[tokio::test]
+    async fn trial_question_is_answered_from_facts_known_at_its_time() {
+        let set = parse_set(SET).unwrap();
+        let outcomes = run_with_defaults(&set, 10, true).await;
+        let facts = |index: usize| {
+            outcomes[index]
+                .total
+                .iter()
+                .map(|ranked| ranked.fact)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(facts(0), [0, 1], "the newer fact is not known yet");
+        assert_eq!((facts(1)[0], facts(2)[0]), (2, 1));
+        // The newest fact is first for every question.
+        assert_eq!(outcomes[2].factors[0], [2, 1, 0]);
+        assert!(outcomes[2].shown_facts.contains(&1), "{:?}", outcomes[2].shown_facts);
         assert!(
-            per_memory.len() >= 4 && per_memory.values().all(|facts| (40..=80).contains(facts)),
-            "{per_memory:?}"
+            outcomes
+                .iter()
+                .all(|outcome| outcome.factors.len() == 4 && outcome.missed.is_empty())
         );
     }
 
-    #[test]
-    fn shipped_eval_set_has_every_question_class_and_no_duplicates() {
-        let set = eval_set::parse_set(SHIPPED_SET).unwrap();
-        let mut tags: BTreeMap<&str, usize> = BTreeMap::new();
-        for question in &set.questions {
-            assert!(!question.tags.is_empty(), "{} has no tag", question.id);
-            for tag in &question.tags {
-                *tags.entry(tag).or_default() += 1;
+    #[tokio::test]
+    async fn fact_that_names_a_person_is_stored_as_a_name() {
+        let rows = r#"
+{"fact": {"id": "name", "content": "The player's sister is called Anna.", "subject": "the player's sister", "predicate": "be named", "object": "Anna"}}
+{"fact": {"id": "boat", "content": "Anna rows on the lake.", "subject": "Anna"}}
+{"fact": {"id": "shop", "content": "The player's sister keeps a shop.", "subject": "the player's sister"}}
+{"fact": {"id": "mill", "content": "The miller keeps geese.", "subject": "the miller"}}
+{"question": {"id": "sister", "text": "What about my sister?", "answers": ["boat"]}}
+{"question": {"id": "anna", "text": "Anna?", "answers": ["shop"]}}
+"#;
+        for is_named in [true, false] {
+            let unnamed = rows.replace("be named", "be");
+            let set = parse_set(if is_named { rows } else { &unnamed }).unwrap();
+            let outcomes = run_with_defaults(&set, 10, false).await;
+            for (question, answer) in [(0, 1), (1, 2)] {
+                let mut ranked = outcomes[question].total.iter();
+                let hit = ranked.find(|ranked| ranked.fact == answer).unwrap();
+                assert_eq!(hit.score.keyword > 0.2, is_named, "{question}");
             }
         }
-        for (class, min_count) in [
-            ("near_miss", 40),
-            ("changed", 20),
-            ("alias", 20),
-            ("broader", 20),
-            ("paraphrase", 20),
-            ("number_date", 20),
-            ("negation", 15),
-            ("elliptic", 5),
-            ("particles", 4),
-            ("mixed_script", 4),
-            ("several", 8),
-        ] {
-            assert!(
-                tags.get(class).is_some_and(|count| *count >= min_count),
-                "{class}: {tags:?}"
-            );
-        }
-        let contents: BTreeSet<&str> = set.facts.iter().map(|fact| fact.content.as_str()).collect();
-        assert_eq!(contents.len(), set.facts.len());
-        let texts: BTreeSet<(&str, &str)> = set
-            .questions
-            .iter()
-            .map(|question| (question.memory.as_str(), question.text.as_str()))
-            .collect();
-        assert_eq!(texts.len(), set.questions.len());
+    }
+
+    #[tokio::test]
+    async fn missed_answer_is_searched_at_greater_depth() {
+        let mut set = parse_set(SET).unwrap();
+        set.questions[2].answers = vec![vec![2]];
+        let outcomes = run_with_defaults(&set, 1, false).await;
+        let (answer, hit) = outcomes[2].missed[0];
+        let (place, ranked) = hit.unwrap();
+        assert_eq!((outcomes[2].total.len(), answer, ranked.fact), (1, 0, 2));
+        assert!(place > 1);
+        assert!(outcomes[2].factors.is_empty());
     }
 }

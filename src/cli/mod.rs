@@ -6,12 +6,15 @@
 mod backup;
 mod banner;
 mod calibrate;
+#[cfg(feature = "dev-commands")]
 mod chat;
 mod config;
 mod doctor;
+#[cfg(feature = "dev-commands")]
 mod eval;
 mod health;
 mod migrate;
+#[cfg(feature = "dev-commands")]
 mod mock_llm;
 mod openapi;
 mod process;
@@ -55,15 +58,18 @@ enum Command {
     /// Prints a token signed with the server's secret.
     Token(token::TokenArgs),
     /// Talks with an NPC in this terminal.
+    #[cfg(feature = "dev-commands")]
     Chat(chat::ChatArgs),
     /// Rebuilds the search index from the ledger, or checks the index for missing facts.
     Reindex(reindex::ReindexArgs),
     /// Measures the meaning of an embedder's similarities and prints matching settings.
     Calibrate(calibrate::CalibrateArgs),
     /// Measures how well facts are found, on a set of facts and questions.
+    #[cfg(feature = "dev-commands")]
     Eval(eval::EvalArgs),
     /// Runs an OpenAI-compatible mock server without a model, for tests and load tests.
-    MockLlm(colloquy_models::mock_llm::MockOptions),
+    #[cfg(feature = "dev-commands")]
+    MockLlm(colloquy_mock_llm::MockOptions),
     /// Prints the REST API as OpenAPI, or the socket's API as AsyncAPI.
     Openapi(openapi::OpenapiArgs),
     /// Checks the settings, or prints every setting with its default and meaning.
@@ -78,6 +84,7 @@ impl Cli {
         let sources = ConfigSources::from_process(self.config);
         match self.command.unwrap_or(Command::Serve) {
             // These commands do not need a valid configuration.
+            #[cfg(feature = "dev-commands")]
             Command::MockLlm(options) => mock_llm::run(options),
             Command::Openapi(args) => openapi::run(&args),
             Command::Config(args) => config::run(&args, &sources),
@@ -88,8 +95,10 @@ impl Cli {
             Command::Backup(args) => backup::run_backup(&args, &load_config(&sources)?),
             Command::Restore(args) => backup::run_restore(&args, &load_config(&sources)?),
             Command::Token(args) => token::run(&args, &load_config(&sources)?),
-            Command::Chat(args) => chat::run(&args, &load_config(&sources)?),
+            #[cfg(feature = "dev-commands")]
+            Command::Chat(args) => chat::run(args, &load_config(&sources)?),
             Command::Reindex(args) => reindex::run(&args, &load_config(&sources)?),
+            #[cfg(feature = "dev-commands")]
             Command::Eval(args) => eval::run(&args, &sources),
             Command::Calibrate(args) => calibrate::run(&args, &load_config(&sources)?),
         }

@@ -25,8 +25,6 @@ pub mod errors;
 mod etag;
 mod extract;
 mod facts;
-#[cfg(any(test, feature = "fuzzing"))]
-pub mod fuzzing;
 mod health;
 mod idempotency;
 mod imports;
@@ -78,6 +76,12 @@ pub use mcp::McpSettings;
 pub use openai::{ChatSettings, ChatThreads};
 pub use settings::HttpSettings;
 pub use state::{AppState, Readiness};
+
+/// The parsers of untrusted input, for fuzz targets (src/dev/fuzzing).
+#[cfg(feature = "fuzzing")]
+pub mod parsers {
+    pub use super::{facts::FactsQuery, pagination::PageQuery, sessions::SessionListQuery, validate::parse_query};
+}
 
 use actix_web::{
     HttpRequest, HttpResponse,

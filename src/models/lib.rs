@@ -1,6 +1,5 @@
-//! Models: OpenAI-compatible endpoints, the scripted model, and a mock server of models.
+//! Models: OpenAI-compatible endpoints, the offline embedder, and the measurement of an embedder's cosines.
 
-pub mod mock_llm;
+pub mod calibration;
 pub mod offline_embedder;
 pub mod openai;
-pub mod scripted;

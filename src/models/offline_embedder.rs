@@ -219,7 +219,7 @@ fn feature_key(feature: Feature, hash: u64) -> u64 {
 }
 
 /// Returns the 64-bit FNV-1a hash: the same on every machine and in every version.
-pub(crate) fn fnv_hash(text: &str) -> u64 {
+pub fn fnv_hash(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
@@ -248,7 +248,7 @@ fn project_features(features: &BTreeMap<u64, f32>) -> Vec<f32> {
 }
 
 /// Scales a vector to length 1.
-pub(crate) fn scale_to_unit(vector: &mut [f32]) {
+pub fn scale_to_unit(vector: &mut [f32]) {
     let length = vector.iter().map(|x| x * x).sum::<f32>().sqrt();
     if length > 0.0 {
         for x in vector {

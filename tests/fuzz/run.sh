@@ -2,7 +2,7 @@
 # Fuzzes what strangers send, each target for SECONDS_EACH seconds (60): tests/fuzz/run.sh [TARGET…]
 # Wants a nightly toolchain (`rustup toolchain install nightly`) and cargo-fuzz (`cargo install cargo-fuzz`). What is found on the
 # way is kept in tests/fuzz/work, which Git does not track; with KEEP=1 the least of it that covers as much goes to
-# tests/fuzz/corpus, which every run of the tests reads (src/http/fuzzing.rs). An input that fails is in tests/fuzz/artifacts.
+# tests/fuzz/corpus, which every run of the tests reads (src/dev/fuzzing). An input that fails is in tests/fuzz/artifacts.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 

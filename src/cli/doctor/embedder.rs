@@ -7,10 +7,10 @@ use tokio::time::{Instant, timeout};
 use super::report::Check;
 use crate::{
     app::uncalibrated_embedder,
-    calibrate::{CalibrateError, CalibrationReport, measure_shipped_pairs},
     config::{Config, EmbedderSection, InputTypeName},
 };
 use colloquy_memory::calibration::Calibration;
+use colloquy_models::calibration::{CalibrateError, CalibrationReport, measure_shipped_pairs};
 use colloquy_ports::embedder::{EmbedAs, Embedder};
 
 /// A turn waits for one embedding, so that a slower one is worth a word, in ms.
@@ -183,8 +183,8 @@ fn with_calibration(mut check: Check, measured: &Calibration) -> Check {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::{super::report::Verdict, *};
-    use crate::calibrate::CosineSpread;
     use colloquy_memory::calibration::FitError;
+    use colloquy_models::calibration::CosineSpread;
 
     fn section(model: &str) -> EmbedderSection {
         EmbedderSection {

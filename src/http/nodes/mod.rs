@@ -20,7 +20,7 @@ mod own_url;
 mod tunnel;
 
 #[cfg(feature = "fuzzing")]
-pub(super) use self::node_keys::decode_forward_token;
+pub use self::node_keys::decode_forward_token;
 pub use self::{
     client::NodeClient,
     node_keys::ForwardToken,

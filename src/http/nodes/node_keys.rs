@@ -134,11 +134,7 @@ impl NodeKeys {
 
 /// Verifies a token as [`verify_forwarded`](super::node_auth::verify_forwarded) does, without the checks against a request.
 #[cfg(feature = "fuzzing")]
-pub(crate) fn decode_forward_token(
-    text: &str,
-    secret: &[u8],
-    now: DateTime<Utc>,
-) -> Result<ForwardToken, &'static str> {
+pub fn decode_forward_token(text: &str, secret: &[u8], now: DateTime<Utc>) -> Result<ForwardToken, &'static str> {
     NodeKeys::new(secret, None)
         .verify_token(text, now)
         .map(|claims| claims.hop)

@@ -45,8 +45,8 @@ macro_rules! messages {
             vec![$(super::message_schema::MessageSchema::for_type::<$name>($kind),)+]
         }
         /// Parses a message as a socket does; `None` if the type is unknown.
-        #[cfg(any(test, feature = "fuzzing"))]
-        pub(crate) fn check_message(kind: &str, text: &str) -> Option<Result<(), crate::errors::Problem>> {
+        #[cfg(feature = "fuzzing")]
+        pub fn check_message(kind: &str, text: &str) -> Option<Result<(), crate::errors::Problem>> {
             match kind {
                 $($kind => Some(crate::validate::read_json::<$name>(text.as_bytes()).map(|_| ())),)+
                 _ => None,

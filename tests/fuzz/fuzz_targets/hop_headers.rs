@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| colloquy::http::fuzzing::hop_headers(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| colloquy_fuzzing::hop_headers(data));

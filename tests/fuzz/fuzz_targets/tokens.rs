@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| colloquy::http::fuzzing::tokens(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| colloquy_fuzzing::tokens(data));

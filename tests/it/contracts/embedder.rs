@@ -375,7 +375,9 @@ async fn real_embedder_fulfils_the_contract_and_separates_meanings() {
     let embedder = OpenAiEmbedder::connect_uncalibrated(&HttpClient::new().unwrap(), options)
         .await
         .unwrap();
-    let report = colloquy::calibrate::measure_shipped_pairs(&embedder).await.unwrap();
+    let report = colloquy::adapters::calibration::measure_shipped_pairs(&embedder)
+        .await
+        .unwrap();
     println!("{report}");
     let subject = EmbedderSubject {
         embedder: Box::new(embedder),

@@ -17,7 +17,7 @@ use colloquy_memory::{
 use colloquy_ports::{ledger::usage::UsageOwner, llm::ChatMessage};
 
 /// The prompt that would be sent for a line. Returned by `POST /v1/sessions/{id}/context`.
-#[derive(Debug, Clone, Serialize, ToSchema)]
+#[derive(Debug, Clone, Default, Serialize, ToSchema)]
 pub struct Preview {
     #[schema(value_type = Vec<Object>)]
     pub messages: Vec<ChatMessage>,

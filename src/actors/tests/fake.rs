@@ -101,37 +101,8 @@ pub struct FakeUseCases {
 fn empty_trace(at: DateTime<Utc>) -> TurnTrace {
     TurnTrace {
         traced_at: at,
-        key: String::new(),
-        intent: Intent::Chat,
         intent_source: "test".into(),
-        not_searched: Vec::new(),
-        memory_wait: None,
-        query: String::new(),
-        topic_gate: None,
-        candidates: Vec::new(),
-        unlisted_facts: 0,
-        scenarios: vec![],
-        lore: vec![],
-        episodes: vec![],
-        directives: vec![],
-        insights: vec![],
-        actions: ActionsTrace::default(),
-        place: None,
-        progress: None,
-        told_in: vec![],
-        confided: None,
-        locks: colloquy_memory::locks::DisclosureLocks::default(),
-        told_locks: None,
-        locked: Vec::new(),
-        sections: Vec::new(),
-        prompt_tokens: 0,
-        unchanged_tokens: None,
-        prompt_hash: String::new(),
-        sources: None,
-        calls: Vec::new(),
-        timings: Timings::default(),
-        notes: Vec::new(),
-        state_block: false,
+        ..TurnTrace::default()
     }
 }
 
@@ -450,17 +421,9 @@ impl UseCases for FakeUseCases {
     async fn preview_prompt(&self, input: &TurnInput, intent: Option<Intent>) -> Result<Preview, TurnError> {
         Ok(Preview {
             intent: intent.unwrap_or(Intent::Chat),
-            intent_source: String::new(),
-            not_searched: vec![],
-            scenarios: vec![],
-            lore: vec![],
-            episodes: vec![],
-            directives: vec![],
-            insights: vec![],
-            messages: Vec::new(),
-            sections: Vec::new(),
             prompt_tokens: input.number,
             prompt_hash: input.line.clone(),
+            ..Preview::default()
         })
     }
 

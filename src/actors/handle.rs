@@ -20,14 +20,15 @@ pub use draining::DrainReport;
 
 use super::{
     AcceptedLine, ActorSettings, DialogueError, InterruptCommand, InterruptOutcome, Listener, NewSession, OnBusy,
-    PlayerLine, RegenerateCommand, ResumeCommand, chores, disabled_tenants, heartbeat,
+    PlayerLine, RegenerateCommand, ResumeCommand, chores,
+    dialogue::rewind_run::REWIND_RETRY_AFTER,
+    disabled_tenants, heartbeat,
     membership::Membership,
     messages::{LastSeq, ReplyHandle},
     metrics::{ActorKind, ActorMetrics},
     npc_conversation::handle::NpcConversations,
     registry::Registry,
-    restore_notices, resume_token,
-    rewinding::{self, REWIND_RETRY_AFTER},
+    restore_notices, resume_token, rewind_notices,
     session::SessionRequest,
     use_cases::{Ports, UseCases},
 };
@@ -452,7 +453,7 @@ impl Sessions {
 
     /// Closes sessions whose origin turns another node has rewound.
     pub async fn on_sessions_closed(&self, scope: &TenantScope, sessions: Vec<DialogueId>) {
-        rewinding::notify_closed(&self.node, scope, sessions).await;
+        rewind_notices::notify_closed(&self.node, scope, sessions).await;
     }
 
     /// Returns the state of the session.

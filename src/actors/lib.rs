@@ -28,7 +28,8 @@ mod participants;
 mod registry;
 mod restore_notices;
 pub mod resume_token;
-mod rewinding;
+mod rewind_notices;
+mod rewind_queue;
 mod running_turn;
 mod session;
 #[cfg(test)]

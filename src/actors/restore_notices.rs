@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{messages::WorldRestored, node::send_message, registry::Registry, rewinding};
+use super::{messages::WorldRestored, node::send_message, registry::Registry, rewind_notices};
 use colloquy_core::{
     ids::{DialogueId, DialogueKind},
     scope::TenantScope,
@@ -44,5 +44,5 @@ pub(super) async fn notify_actors(node: &Arc<Registry>, scope: &TenantScope, dia
         }
     }
     // The notices above tell the sessions that the save has closed about their new state.
-    rewinding::notify_others(Arc::clone(&node.node), scope.clone(), ids, Vec::new()).await;
+    rewind_notices::notify_others(Arc::clone(&node.node), scope.clone(), ids, Vec::new()).await;
 }

@@ -15,7 +15,8 @@ use colloquy_dialogue::{
     models::{Budgets, run_admitted},
     npc_conversation::{ListeningNpc, SceneMember, choose_speaker},
     preview::{IntentSource, Preview},
-    rewind::{RewindError, RewindRequest, RewindResponse},
+    requester::Requesters,
+    rewind::{OwnedDialogue, RewindError, RewindResponse, RewindTarget},
     saves::RestoreRequest,
     settings::DialogueSettings,
     turn::{CommittedTurn, Cut, TurnError, TurnFeed, TurnInput},
@@ -98,7 +99,12 @@ pub(super) trait UseCases: Send + Sync + 'static {
         line: &str,
     ) -> Result<Option<NpcId>, StoreError>;
     async fn run_job(&self, scope: &TenantScope, job: &Job) -> Result<JobReport, JobError>;
-    async fn rewind_dialogue(&self, request: RewindRequest) -> Result<RewindResponse, RewindError>;
+    async fn rewind_dialogue(
+        &self,
+        dialogue: OwnedDialogue,
+        target: RewindTarget,
+        requesters: Requesters,
+    ) -> Result<RewindResponse, RewindError>;
     async fn restore_world(&self, request: RestoreRequest) -> Result<RestoreOutcome, StoreError>;
     async fn relay_outbox(&self) -> Result<usize, StoreError>;
     /// Embeds what was stored while the embedder was away; returns the tenants whose memories can now be compared.
@@ -167,8 +173,14 @@ impl UseCases for Services {
             .map_err(LlmError::from)?;
         in_background(Box::pin(run_admitted(dialogue::jobs::run_job(self, scope, job)))).await
     }
-    async fn rewind_dialogue(&self, request: RewindRequest) -> Result<RewindResponse, RewindError> {
-        with_urgent_priority(dialogue::rewind::rewind_dialogue(self, request)).await
+    async fn rewind_dialogue(
+        &self,
+        dialogue: OwnedDialogue,
+        target: RewindTarget,
+        requesters: Requesters,
+    ) -> Result<RewindResponse, RewindError> {
+        let rewinding = dialogue::rewind::rewind_dialogue(self, dialogue, target, requesters);
+        with_urgent_priority(rewinding).await
     }
     async fn restore_world(&self, request: RestoreRequest) -> Result<RestoreOutcome, StoreError> {
         dialogue::saves::restore_save(self, request).await

@@ -5,31 +5,31 @@
 //! reconciliation of affected memories happens later, without a waiting caller: [`reconcile_after_rewinds`].
 
 mod continuation;
-mod plan;
 mod request;
 
 use chrono::TimeDelta;
 
-pub use self::request::{
-    AppliedRewind, DialogueTiers, OwnedDialogue, RewindError, RewindRequest, RewindResponse, RewindTarget,
-};
-use self::{continuation::plan_continuation, plan::RewindPlan};
+use self::continuation::plan_continuation;
+pub use self::request::{AppliedRewind, DialogueTiers, OwnedDialogue, RewindError, RewindResponse, RewindTarget};
 use super::{
     Services,
     heard::HeardLength,
     intent::classified_intent,
     jobs::{JobError, new_jobs, outbox::relay_or_log},
     remember::reconcile_dirty_memories,
-    turn::grapheme_prefix,
+    requester::Requesters,
+    turn::{PartialReply, grapheme_prefix},
 };
 use colloquy_core::{ids::NodeId, scope::TenantScope};
-use colloquy_memory::turn::{Turn, TurnStatus, has_whole_sentence};
+use colloquy_memory::turn::{Intent, Turn, TurnStatus, has_whole_sentence};
 use colloquy_ports::{
     StoreError, StoreResult,
     buffer::{BufferHead, BufferedTurn},
     ledger::{
         jobs::JobKind,
-        rewinds::{InterruptOutcome, OnKeyConflict, Replacement, RewindAcks, RewindCommitResult, RewindRecord},
+        rewinds::{
+            InterruptOutcome, OnKeyConflict, Replacement, RewindAcks, RewindCommit, RewindCommitResult, RewindRecord,
+        },
     },
 };
 
@@ -42,32 +42,21 @@ const LONGEST_CUT_HOLD: TimeDelta = TimeDelta::days(1);
 /// Moves the head. The rewind is durable when this function returns, and the buffer is up to date.
 ///
 /// The index and the affected memories can wait: [`reconcile_after_rewinds`].
-pub async fn rewind_dialogue(services: &Services, request: RewindRequest) -> Result<RewindResponse, RewindError> {
-    let now = services.clock.now();
-    let plan = match request.target {
-        RewindTarget::Turn { number, heard } => plan_rewind_to(services, &request, number, heard).await?,
-        RewindTarget::Regenerate { number } => plan_regenerate(services, &request, number).await?,
-        RewindTarget::GoOn { .. } => Some(plan_continuation(services, &request, None).await?),
-        RewindTarget::Reinstate { turn } => Some(RewindPlan::with_head(request.dialogue.head_turn + 1, Some(turn))),
-        RewindTarget::Resume { may_continue } => plan_resume(services, &request, may_continue).await?,
-    };
-    let Some(plan) = plan else {
-        record_unchanged_keys(services, &request).await?;
+pub async fn rewind_dialogue(
+    services: &Services,
+    dialogue: OwnedDialogue,
+    target: RewindTarget,
+    requesters: Requesters,
+) -> Result<RewindResponse, RewindError> {
+    let mut rewind = dialogue.draft_rewind(&services.ids, services.clock.now(), target, &requesters);
+    let planning = plan_rewind(services, &dialogue, &mut rewind, target);
+    let (unfinished, intent) = tokio::try_join!(planning, load_replaced_intent(services, &dialogue, target))?;
+    if rewind.to == dialogue.head && !dialogue.fence {
+        record_unchanged_keys(services, &dialogue, rewind).await?;
         return Ok(RewindResponse::Unchanged);
-    };
-    let number = plan.number;
-    let unfinished = plan.unfinished;
-    let rewind = request.commit_to(
-        &services.ids,
-        now,
-        plan.hold,
-        plan.to,
-        plan.replacement,
-        unfinished.is_some(),
-    );
+    }
     failpoint!("rewind.planned");
-    let scope = &request.dialogue.scope;
-    let rewound = match services.ledger.rewinds.commit_rewind(scope, &rewind).await? {
+    let rewound = match services.ledger.rewinds.commit_rewind(&dialogue.scope, &rewind).await? {
         RewindCommitResult::Done(rewound) => rewound,
         RewindCommitResult::Repeated(outcome) => return Ok(RewindResponse::Repeated(outcome)),
         RewindCommitResult::Fenced => return Err(RewindError::Fenced),
@@ -75,29 +64,51 @@ pub async fn rewind_dialogue(services: &Services, request: RewindRequest) -> Res
         RewindCommitResult::Joined => return Err(RewindError::NothingToResume),
         RewindCommitResult::NoSuchTurn => {
             return Err(RewindError::NoSuchTurn {
-                turn: number,
-                head_turn: request.dialogue.head_turn,
+                turn: target.head_turn_after(dialogue.head_turn),
+                head_turn: dialogue.head_turn,
             });
         }
     };
     let replacement = rewind.replacement.map(|replacement| replacement.turn);
     failpoint!("rewind.durable");
-    update_buffer(services, &request.dialogue, &rewound, replacement.as_ref()).await;
+    update_buffer(services, &dialogue, &rewound, replacement.as_ref()).await;
     failpoint!("rewind.followed");
     Ok(RewindResponse::Done(Box::new(AppliedRewind {
         rewound,
         replacement,
-        intent: plan.intent,
+        intent,
         unfinished,
     })))
 }
 
-/// Stores the keys of a request that moved nothing. A repeated key gets the same answer, even after later turns.
-async fn record_unchanged_keys(services: &Services, request: &RewindRequest) -> Result<(), StoreError> {
-    let keys = request.requesters.keys();
+/// Completes the commit of a rewind: the new head, and what depends on it. Returns the reply that the next turn
+/// continues.
+async fn plan_rewind(
+    services: &Services,
+    dialogue: &OwnedDialogue,
+    rewind: &mut RewindCommit,
+    target: RewindTarget,
+) -> Result<Option<PartialReply>, RewindError> {
+    match target {
+        RewindTarget::Turn { number, heard } => plan_rewind_to(services, dialogue, rewind, number, heard).await?,
+        RewindTarget::Regenerate { number } => plan_rewind_to(services, dialogue, rewind, number, None).await?,
+        RewindTarget::GoOn { .. } => return plan_continuation(services, dialogue, rewind, None).await.map(Some),
+        RewindTarget::Reinstate { turn } => rewind.to = Some(turn),
+        RewindTarget::Resume { may_continue } => return plan_resume(services, dialogue, rewind, may_continue).await,
+    }
+    Ok(None)
+}
+
+/// Stores the keys of a rewind that moved nothing. A repeated key gets the same answer, even after later turns.
+async fn record_unchanged_keys(
+    services: &Services,
+    dialogue: &OwnedDialogue,
+    rewind: RewindCommit,
+) -> Result<(), StoreError> {
+    let own_key = rewind.key.map(|key| (rewind.id, key));
     let acks = RewindAcks {
-        recorded_at: services.clock.now(),
-        keys: keys.map(|key| (services.ids.next_id(), key.clone())).collect(),
+        recorded_at: rewind.rewound_at,
+        keys: own_key.into_iter().chain(rewind.other_keys).collect(),
         edits: Vec::new(),
     };
     if acks.keys.is_empty() {
@@ -105,7 +116,7 @@ async fn record_unchanged_keys(services: &Services, request: &RewindRequest) -> 
     }
     let OwnedDialogue {
         scope, id, head_turn, ..
-    } = &request.dialogue;
+    } = dialogue;
     let idle = InterruptOutcome::Idle { head_turn: *head_turn };
     let rewinds = &services.ledger.rewinds;
     rewinds
@@ -134,33 +145,31 @@ async fn hold_of_cut(services: &Services, dialogue: &OwnedDialogue, number: u32)
     })
 }
 
-/// As [`plan_rewind_to`], with the intent of the line that is answered again.
-async fn plan_regenerate(
+/// Returns the intent of the line that a regeneration answers again.
+async fn load_replaced_intent(
     services: &Services,
-    request: &RewindRequest,
-    number: u32,
-) -> Result<Option<RewindPlan>, RewindError> {
-    let OwnedDialogue { scope, id, .. } = &request.dialogue;
-    let dialogues = &services.ledger.dialogues;
-    let trace = async { Ok(dialogues.load_trace(scope, *id, number + 1).await?) };
-    let (plan, trace) = tokio::try_join!(plan_rewind_to(services, request, number, None), trace)?;
-    Ok(plan.map(|plan| RewindPlan {
-        intent: trace.as_ref().and_then(classified_intent),
-        ..plan
-    }))
+    dialogue: &OwnedDialogue,
+    target: RewindTarget,
+) -> Result<Option<Intent>, RewindError> {
+    let RewindTarget::Regenerate { number } = target else {
+        return Ok(None);
+    };
+    let OwnedDialogue { scope, id, .. } = dialogue;
+    let trace = services.ledger.dialogues.load_trace(scope, *id, number + 1).await?;
+    Ok(trace.as_ref().and_then(classified_intent))
 }
 
 async fn plan_rewind_to(
     services: &Services,
-    request: &RewindRequest,
+    dialogue: &OwnedDialogue,
+    rewind: &mut RewindCommit,
     number: u32,
     heard_length: Option<HeardLength>,
-) -> Result<Option<RewindPlan>, RewindError> {
-    let OwnedDialogue { scope, id, head, .. } = &request.dialogue;
+) -> Result<(), RewindError> {
+    let OwnedDialogue { scope, id, .. } = dialogue;
     let dialogues = &services.ledger.dialogues;
     if number == 0 {
-        let is_unchanged = head.is_none() && !request.fence;
-        return Ok((!is_unchanged).then_some(RewindPlan::with_head(number, None)));
+        return Ok(());
     }
     // Loads the predecessor too. The predecessor becomes the head if no text was heard.
     let turns = dialogues
@@ -170,34 +179,28 @@ async fn plan_rewind_to(
     let Some(turn) = turns.next().filter(|turn| turn.number == number) else {
         return Err(RewindError::NoSuchTurn {
             turn: number,
-            head_turn: request.dialogue.head_turn,
+            head_turn: dialogue.head_turn,
         });
     };
-    let predecessor = turns.next().map(|turn| turn.id);
     let heard_prefix = heard_length
         .map(|length| grapheme_prefix(&turn.reply_text, length.to_scalar_count(&turn.reply_text)))
         .filter(|text| text.len() < turn.reply_text.len());
-    match heard_prefix {
-        None => {
-            let is_unchanged = *head == Some(turn.id) && !request.fence;
-            Ok((!is_unchanged).then_some(RewindPlan::with_head(number, Some(turn.id))))
-        }
-        Some(text) if text.trim().is_empty() => Ok(Some(RewindPlan::with_head(number - 1, predecessor))),
-        Some(text) => {
-            let trace = dialogues.load_trace(scope, *id, number).await?;
-            // The same rule as for a reply cut mid-stream: without a state block, the turn changes no state.
-            let had_block = trace.is_some_and(|trace| trace.state_block);
-            let OwnedDialogue { node, world, .. } = &request.dialogue;
-            let hold = hold_of_cut(services, &request.dialogue, number).await?;
-            let services = request.tiers.tune(services, scope, world, &turn.npc).await?;
-            let heard_text = text.trim_end().to_owned();
-            let replacement = cut_replacement(&services, *node, hold, &turn, heard_text, had_block);
-            Ok(Some(RewindPlan {
-                replacement: Some(replacement),
-                ..RewindPlan::with_head(number, predecessor)
-            }))
-        }
+    let Some(heard_prefix) = heard_prefix else {
+        rewind.to = Some(turn.id);
+        return Ok(());
+    };
+    rewind.to = turns.next().map(|predecessor| predecessor.id);
+    if !heard_prefix.trim().is_empty() {
+        let trace = dialogues.load_trace(scope, *id, number).await?;
+        // The same rule as for a reply cut mid-stream: without a state block, the turn changes no state.
+        let had_block = trace.is_some_and(|trace| trace.state_block);
+        let hold = hold_of_cut(services, dialogue, number).await?;
+        let services = dialogue.tiers.tune(services, scope, &dialogue.world, &turn.npc).await?;
+        let heard_text = heard_prefix.trim_end().to_owned();
+        let replacement = cut_replacement(&services, dialogue.node, hold, &turn, heard_text, had_block);
+        rewind.replacement = Some(replacement);
     }
+    Ok(())
 }
 
 /// Returns the same turn with only the heard text, at the old turn's place and time. Its facts are extracted again.
@@ -251,26 +254,28 @@ fn cut_replacement(
 
 async fn plan_resume(
     services: &Services,
-    request: &RewindRequest,
+    dialogue: &OwnedDialogue,
+    rewind: &mut RewindCommit,
     may_continue: bool,
-) -> Result<Option<RewindPlan>, RewindError> {
-    let OwnedDialogue { scope, head_turn, .. } = &request.dialogue;
-    let head = request.dialogue.head.ok_or(RewindError::NothingToResume)?;
+) -> Result<Option<PartialReply>, RewindError> {
+    let head = dialogue.head.ok_or(RewindError::NothingToResume)?;
     let rewinds = &services.ledger.rewinds;
     let now = services.clock.now();
-    let sealed = rewinds.load_sealed_reply(scope, head, now).await?;
+    let sealed = rewinds.load_sealed_reply(&dialogue.scope, head, now).await?;
     let sealed = sealed.ok_or(RewindError::NothingToResume)?;
     if let Some(whole_turn) = sealed.whole {
-        return Ok(Some(RewindPlan {
-            hold: hold_of_cut(services, &request.dialogue, *head_turn).await?,
-            ..RewindPlan::with_head(*head_turn, Some(whole_turn))
-        }));
+        // The resumed reply may be cut again at once.
+        rewind.held_until = Some(rewind.rewound_at + hold_of_cut(services, dialogue, dialogue.head_turn).await?);
+        rewind.to = Some(whole_turn);
+        return Ok(None);
     }
     // A reply cut mid-stream has no stored end. The model continues the reply.
     if !may_continue {
         return Err(RewindError::NothingToResume);
     }
-    plan_continuation(services, request, Some(sealed)).await.map(Some)
+    plan_continuation(services, dialogue, rewind, Some(sealed))
+        .await
+        .map(Some)
 }
 
 /// Updates the buffer. Afterwards the buffer ends at the ledger's head, or is removed.

@@ -7,16 +7,13 @@ use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 use super::{
     actor::DialogueActor,
     kind::{DialogueBehaviour, RewindCaller, TurnEndWaiter},
+    outcome_records::record_outcome,
+    pending_cut::{CutOutcome, PendingCut},
 };
-use crate::{
-    InterruptOutcome,
-    messages::ReplyHandle,
-    rewinding::{self, CutOutcome, PendingCut},
-    running_turn::RunningTurn,
-};
+use crate::{InterruptOutcome, messages::ReplyHandle, running_turn::RunningTurn};
 use colloquy_dialogue::{
     heard::HeardLength,
-    requester::{LateRequesters, Requester},
+    requester::{Requester, Requesters},
     rewind::RewindTarget,
 };
 use colloquy_memory::turn::Turn;
@@ -82,7 +79,7 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
                 requesters.swap_remove(index);
             }
         }
-        let mut late = LateRequesters::default();
+        let mut late = Requesters::default();
         for requester in requesters {
             late.add_requester(requester);
         }
@@ -95,7 +92,7 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
         let Some(loaded) = self.state.loaded() else {
             return;
         };
-        let mut late = LateRequesters::default();
+        let mut late = Requesters::default();
         for key in keys {
             // Keys of waiting callers are stored with their answers.
             if self
@@ -110,13 +107,13 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
     }
 
     /// Records the outcome of cuts without waiting callers.
-    fn record_late_cuts(&self, late: LateRequesters, outcome: InterruptOutcome, ctx: &mut Context<Self>) {
+    fn record_late_cuts(&self, late: Requesters, outcome: InterruptOutcome, ctx: &mut Context<Self>) {
         if late.is_empty() {
             return;
         }
         let node = Arc::clone(&self.node);
         let key = self.key.clone();
-        let record = rewinding::record_outcome(node, key, late, outcome, OnKeyConflict::Keep);
+        let record = record_outcome(node, key, late, outcome, OnKeyConflict::Keep);
         ctx.spawn(record.into_actor(self).map(|recorded, actor, _| {
             if let Err(error) = recorded {
                 tracing::warn!(dialogue = %actor.key.1, %error, "the outcome of cuts could not be recorded");
@@ -160,9 +157,7 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
             }
             CutOutcome::Answered(outcome @ InterruptOutcome::Dropped { .. }) => {
                 // No commit wrote the audit row.
-                let mut late = LateRequesters::default();
-                late.add_requester(requester);
-                self.record_then_answer(late, outcome, reply, ctx);
+                self.record_then_answer(requester.into(), outcome, reply, ctx);
             }
             CutOutcome::Answered(outcome) => self.record_and_answer(requester.key, outcome, reply, ctx),
         }
@@ -176,7 +171,7 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
         reply: ReplyHandle<InterruptOutcome>,
         ctx: &mut Context<Self>,
     ) {
-        let mut late = LateRequesters::default();
+        let mut late = Requesters::default();
         late.add_key(key);
         if late.is_empty() {
             return reply.answer(Ok(outcome));
@@ -186,14 +181,14 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
 
     fn record_then_answer(
         &self,
-        late: LateRequesters,
+        late: Requesters,
         outcome: InterruptOutcome,
         reply: ReplyHandle<InterruptOutcome>,
         ctx: &mut Context<Self>,
     ) {
         let node = Arc::clone(&self.node);
         let key = self.key.clone();
-        let record = rewinding::record_outcome(node, key, late, outcome.clone(), OnKeyConflict::Keep);
+        let record = record_outcome(node, key, late, outcome.clone(), OnKeyConflict::Keep);
         ctx.spawn(record.into_actor(self).map(move |recorded, _, _| {
             reply.answer(recorded.map(|()| outcome).map_err(Into::into));
         }));

@@ -4,11 +4,8 @@ use std::sync::Arc;
 
 use actix::{Context, Message};
 
-use super::{actor::DialogueActor, decisions::RequestNeeds};
-use crate::{
-    DialogueError, InterruptOutcome, messages::ReplyHandle, metrics::FencedWrite, rewinding::PendingCut,
-    running_turn::RunningTurn,
-};
+use super::{actor::DialogueActor, decisions::RequestNeeds, pending_cut::PendingCut};
+use crate::{DialogueError, InterruptOutcome, messages::ReplyHandle, metrics::FencedWrite, running_turn::RunningTurn};
 use colloquy_dialogue::{
     events::{EventBody, EventError},
     knowledge::scenarios::UnlockTrigger,

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     DialogueError,
     messages::{LeaveIfIdle, ReplyHandle, ResidencyPermit, WorldRestored},
-    rewinding::RecentRewinds,
+    rewind_queue::RecentRewinds,
 };
 use colloquy_dialogue::{
     events::{EventBody, EventError},

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use actix::Message;
 
 use super::kind::DialogueBehaviour;
-use crate::rewinding::{RecentRewinds, RewindQueue};
+use crate::rewind_queue::{RecentRewinds, RewindQueue};
 use colloquy_core::ids::TurnId;
 use colloquy_dialogue::turn::{CommittedTurn, TurnError};
 use colloquy_ports::ledger::rewinds::RewindRecord;

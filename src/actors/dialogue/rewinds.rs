@@ -11,19 +11,16 @@ use super::{
     actor::{DialogueActor, State},
     decisions::{self, AfterRejectedRewind},
     kind::{DialogueBehaviour, RewindCaller, RewindEffect, TurnEndWaiter},
-    load,
+    load, outcome_records, rewind_run,
     rewind_state::{BeginRewind, RewindInFlight, Rewinds},
 };
 use crate::{
-    DialogueError, InterruptCommand, InterruptOutcome,
-    memory_wait::MemoryWait,
-    messages::ReplyHandle,
-    rewinding::{self, RewindIntent},
+    DialogueError, InterruptCommand, InterruptOutcome, memory_wait::MemoryWait, messages::ReplyHandle, rewind_notices,
 };
 use colloquy_core::ids::TurnId;
 use colloquy_dialogue::{
     events::EventBody,
-    requester::{LateRequesters, Requester},
+    requester::{Requester, Requesters},
     rewind::{AppliedRewind, RewindError, RewindResponse, RewindTarget},
     turn::{CommittedTurn, TurnError, event_error},
 };
@@ -99,11 +96,7 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
         caller: K::Caller,
         ctx: &mut Context<Self>,
     ) {
-        self.rewinds.queue.push_intent(RewindIntent {
-            target,
-            requester,
-            caller,
-        });
+        self.rewinds.queue.push_request(target, requester, caller);
         // The message comes after the messages already in the mailbox, so that simultaneous requests become a single
         // rewind.
         ctx.notify(BeginRewind);
@@ -141,7 +134,7 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
             return self.fail_load(&error.into(), ctx);
         }
         let requester = Requester {
-            who: rewinding::server_principal(&self.key.0),
+            who: rewind_run::server_principal(&self.key.0),
             key: None,
             action: K::REINSTATE_ACTION,
         };
@@ -171,19 +164,19 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
         // A turn with a pending replacement would come back after a rewind without changes.
         let fence = self.running.is_some() || loaded.replacing.is_some() || self.rewinds.reinstating.is_some();
         let seq = self.log.begin_rewind_hold();
-        let request = loaded.rewind_request(&self.node, &self.key, target, requesters, fence, seq);
-        let takes_turns_back = match request.target {
-            RewindTarget::Turn { number, .. } => number < request.dialogue.head_turn || self.running.is_some(),
+        let dialogue = loaded.to_owned_dialogue(&self.node, &self.key, fence, seq);
+        let takes_turns_back = match target {
+            RewindTarget::Turn { number, .. } => number < dialogue.head_turn || self.running.is_some(),
             RewindTarget::Regenerate { .. } | RewindTarget::GoOn { .. } => true,
             RewindTarget::Resume { .. } | RewindTarget::Reinstate { .. } => false,
         };
         let in_flight = RewindInFlight {
             takes_turns_back,
-            pauses: request.paused,
+            pauses: target.paused_after(dialogue.id.kind()),
             ..RewindInFlight::default()
         };
         self.state = State::Rewinding(loaded, in_flight);
-        let rewinding = rewinding::run_rewind(Arc::clone(&self.node), request);
+        let rewinding = rewind_run::run_rewind(Arc::clone(&self.node), dialogue, target, requesters);
         ctx.spawn(
             rewinding
                 .into_actor(self)
@@ -220,8 +213,8 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
                     // The epoch was old. A reinstatement is tried again with the epoch of the next load.
                     self.rewinds.reinstating = None;
                 }
-                let in_doubt = rewinding::is_outcome_unknown(&error);
-                self.on_rewind_rejected(&|_| Err(rewinding::rewind_error(&error)), in_doubt, ctx);
+                let in_doubt = rewind_run::is_outcome_unknown(&error);
+                self.on_rewind_rejected(&|_| Err(rewind_run::rewind_error(&error)), in_doubt, ctx);
             }
         }
     }
@@ -297,7 +290,7 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
         K::on_rewind_applied(self, effect, ctx);
         self.reset_memory_wait(ctx);
         let (scope, id) = self.key.clone();
-        let notify = rewinding::notify_others(Arc::clone(&self.node), scope, vec![id], rewound.closed.clone());
+        let notify = rewind_notices::notify_others(Arc::clone(&self.node), scope, vec![id], rewound.closed.clone());
         ctx.spawn(notify.into_actor(self));
         self.rewinds.recent.record_rewind(old_head, &rewound, cut_turn);
         self.rewinds.applied = Some(Arc::clone(&rewound));
@@ -329,7 +322,7 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
     /// Stores the keys of late requesters. All callers of the rewind are answered afterwards.
     fn record_late_callers(
         &mut self,
-        late: LateRequesters,
+        late: Requesters,
         callers: Vec<K::Caller>,
         rewound: Arc<RewindRecord>,
         ctx: &mut Context<Self>,
@@ -341,14 +334,14 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
         let node = Arc::clone(&self.node);
         let key = self.key.clone();
         let outcome = InterruptOutcome::Rewound(Arc::clone(&rewound));
-        let record = rewinding::record_outcome(node, key, late, outcome, OnKeyConflict::Replace);
+        let record = outcome_records::record_outcome(node, key, late, outcome, OnKeyConflict::Replace);
         ctx.spawn(record.into_actor(self).map(move |recorded, actor, ctx| {
             let Some(loaded) = actor.state.take_recording() else {
                 return;
             };
             actor.state = State::Ready(loaded);
             let into_reply = K::Caller::into_rewind_reply;
-            let callers = rewinding::callers_if_recorded(recorded, &actor.key, callers, into_reply);
+            let callers = outcome_records::callers_if_recorded(recorded, &actor.key, callers, into_reply);
             actor.answer_rewind_callers(callers, &rewound, ctx);
         }));
     }

@@ -8,10 +8,10 @@ use ulid::Ulid;
 use super::ConversationRequest;
 use crate::{
     DialogueError, InterruptCommand, InterruptOutcome, Listener, NewConversation, NewSession,
+    dialogue::rewind_run::REWIND_RETRY_AFTER,
     handle::{Sessions, ask_actor},
     messages::{AttachedListener, CREATED_SEQ, ConversationSnapshot, CreatedSession, LastSeq, ReplyHandle},
     node::ActorDirectory,
-    rewinding::REWIND_RETRY_AFTER,
     running_turn::TurnOutcome,
 };
 use colloquy_core::{

@@ -290,7 +290,7 @@ impl DialogueBehaviour for ConversationKind {
     }
 
     fn on_rewind_starting(talk: &mut NpcConversation, target: RewindTarget) {
-        if target.paused_after() == Some(true) {
+        if matches!(target, RewindTarget::Turn { .. }) {
             // An interrupt overrules a resume.
             for caller in talk.rewinds.queue.served_callers() {
                 caller.keep_paused();

@@ -7,10 +7,9 @@ use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 use super::{ConversationWaiter, NpcConversation};
 use crate::{
     DialogueError, InterruptOutcome,
-    dialogue::{actor::State, kind::TurnEndWaiter},
+    dialogue::{actor::State, kind::TurnEndWaiter, rewind_run::REWIND_RETRY_AFTER},
     messages::{ConversationSnapshot, JoinPoint, ReplyHandle},
     metrics::FencedWrite,
-    rewinding::REWIND_RETRY_AFTER,
 };
 use colloquy_dialogue::events::EventBody;
 use colloquy_ports::ledger::dialogues::OwnerWriteOutcome;

@@ -25,8 +25,8 @@ use colloquy_dialogue::{
     knowledge::scenarios::{ScenarioUnlock, UnlockTrigger},
     npc_conversation::{ListeningNpc, SceneMember, next_speaker},
     preview::Preview,
-    requester::Requester,
-    rewind::{AppliedRewind, OwnedDialogue, RewindError, RewindRequest, RewindResponse, RewindTarget},
+    requester::{Requester, Requesters},
+    rewind::{AppliedRewind, OwnedDialogue, RewindError, RewindResponse, RewindTarget},
     saves::RestoreRequest,
     turn::{CommittedTurn, Cut, PartialReply, TurnError, TurnFeed, TurnInput},
 };
@@ -42,7 +42,7 @@ use colloquy_ports::{
         audit::Edit,
         dialogues::{CommitOutcome, Dialogue, NextSpeaker, Playback, TurnCommit},
         jobs::{Job, JobKind, NewJob},
-        rewinds::{LiveCut, Replacement, RewindCommitResult},
+        rewinds::{LiveCut, Replacement, RewindCommit, RewindCommitResult},
         saves::{RestoreCommit, RestoreOutcome},
         usage::{OverBudget, UsageDelta},
     },
@@ -80,8 +80,8 @@ pub struct FakeUseCases {
     pub running_jobs: AtomicUsize,
     pub most_running_jobs: AtomicUsize,
     pub usage: Mutex<Vec<(TenantScope, UsageDelta)>>,
-    /// Rewind requests, in order.
-    pub rewinds: Mutex<Vec<RewindRequest>>,
+    /// The targets of rewinds, in order.
+    pub rewinds: Mutex<Vec<RewindTarget>>,
     /// Makes rewinds wait for a permit of `rewind_go`.
     pub hold_rewinds: Mutex<bool>,
     /// Makes the answers of rewinds wait for a permit of `rewind_go`, when the ledger has the rewinds.
@@ -458,30 +458,35 @@ impl UseCases for FakeUseCases {
         })
     }
 
-    async fn rewind_dialogue(&self, request: RewindRequest) -> Result<RewindResponse, RewindError> {
-        self.rewinds.lock().push(request.clone());
+    async fn rewind_dialogue(
+        &self,
+        owned: OwnedDialogue,
+        target: RewindTarget,
+        requesters: Requesters,
+    ) -> Result<RewindResponse, RewindError> {
+        self.rewinds.lock().push(target);
         if *self.hold_rewinds.lock() {
             self.rewind_go.acquire().await.unwrap().forget();
         }
-        let (ledger, owned) = (&self.ports.ledger, &request.dialogue);
+        let ledger = &self.ports.ledger;
         let at = async |number| -> Result<Option<TurnId>, RewindError> {
             let turns = ledger.dialogues.load_turns(&owned.scope, owned.id, number, number);
             Ok(turns.await?.first().map(|turn| turn.id))
         };
         let (mut unfinished, mut replacement) = (None, None);
-        let to = match request.target {
+        let to = match target {
             RewindTarget::Turn { number, heard } => {
                 if let Some(heard) = heard {
-                    replacement = self.cut_replacement(owned, number, heard).await?;
+                    replacement = self.cut_replacement(&owned, number, heard).await?;
                 }
                 at(number - u32::from(replacement.is_some())).await?
             }
             RewindTarget::Regenerate { number } | RewindTarget::GoOn { number } => at(number).await?,
             RewindTarget::Reinstate { turn } => Some(turn),
             RewindTarget::Resume { .. } => {
-                let whole = self.uncut_turn(owned).await?;
+                let whole = self.uncut_turn(&owned).await?;
                 if whole.is_none() {
-                    unfinished = Some(self.sealed_reply(owned).await?);
+                    unfinished = Some(self.sealed_reply(&owned).await?);
                 }
                 match whole {
                     Some(whole) => Some(whole),
@@ -491,7 +496,14 @@ impl UseCases for FakeUseCases {
         };
         let now = self.ports.clock.now();
         let hold = self.ports.settings.turn.cut_hold();
-        let rewind = request.commit_to(&self.ports.ids, now, hold, to, replacement, unfinished.is_some());
+        let draft = owned.draft_rewind(&self.ports.ids, now, target, &requesters);
+        let rewind = RewindCommit {
+            to,
+            replacement,
+            replacing: draft.replacing.or(owned.head.filter(|_| unfinished.is_some())),
+            held_until: draft.held_until.map(|until| until + hold),
+            ..draft
+        };
         let committed = ledger.rewinds.commit_rewind(&owned.scope, &rewind).await?;
         self.durable_rewinds.fetch_add(1, Relaxed);
         if *self.hold_rewind_answers.lock() {

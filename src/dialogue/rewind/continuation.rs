@@ -1,9 +1,6 @@
 //! The plan for a reply that goes on: its turn goes, and the next turn begins with its words.
 
-use super::{
-    plan::RewindPlan,
-    request::{OwnedDialogue, RewindError, RewindRequest},
-};
+use super::request::{OwnedDialogue, RewindError};
 use crate::{
     Services,
     intent::classified_intent,
@@ -12,20 +9,24 @@ use crate::{
 use colloquy_memory::{actions::RequestedAction, fact::Cause, turn::Turn};
 use colloquy_ports::{
     StoreResult,
-    ledger::{jobs::JobKind, rewinds::SealedReply},
+    ledger::{
+        jobs::JobKind,
+        rewinds::{RewindCommit, SealedReply},
+    },
 };
 
 /// The last turn goes, and the next turn continues its reply: from the end of `sealed`, the text before a cut, or else from
-/// the end of the stored reply.
+/// the end of the stored reply. Returns the reply.
 pub(super) async fn plan_continuation(
     services: &Services,
-    request: &RewindRequest,
+    dialogue: &OwnedDialogue,
+    rewind: &mut RewindCommit,
     sealed: Option<SealedReply>,
-) -> Result<RewindPlan, RewindError> {
+) -> Result<PartialReply, RewindError> {
     let OwnedDialogue {
         scope, id, head_turn, ..
-    } = &request.dialogue;
-    let head = request.dialogue.head.ok_or(RewindError::NothingToResume)?;
+    } = dialogue;
+    let head = dialogue.head.ok_or(RewindError::NothingToResume)?;
     let previous_number = head_turn.saturating_sub(1);
     let dialogues = &services.ledger.dialogues;
     let (turns, checkpoint, trace) = tokio::try_join!(
@@ -34,10 +35,11 @@ pub(super) async fn plan_continuation(
         dialogues.load_trace(scope, *id, *head_turn)
     )?;
     let checkpoint = checkpoint.ok_or(RewindError::NothingToResume)?;
-    let to = turns
+    rewind.to = turns
         .iter()
         .find(|turn| turn.number == previous_number)
         .map(|turn| turn.id);
+    rewind.replacing = Some(head);
     let cut_turn = turns.into_iter().find(|turn| turn.id == head);
     let cut_turn = cut_turn.ok_or(RewindError::NothingToResume)?;
     let is_whole = sealed.is_none();
@@ -49,30 +51,27 @@ pub(super) async fn plan_continuation(
         return Err(RewindError::NothingToResume);
     }
     let effects = if is_whole {
-        load_effects_of_turn(services, request, &cut_turn).await?
+        load_effects_of_turn(services, dialogue, &cut_turn).await?
     } else {
         ReplyEffects::default()
     };
-    Ok(RewindPlan {
-        unfinished: Some(PartialReply {
-            turn: cut_turn,
-            key,
-            text,
-            is_whole,
-            until,
-            intent: trace.as_ref().and_then(classified_intent),
-            effects,
-            locks: checkpoint.locks,
-            told_locks: checkpoint.told_locks,
-            confided: checkpoint.confided,
-        }),
-        ..RewindPlan::with_head(previous_number, to)
+    Ok(PartialReply {
+        turn: cut_turn,
+        key,
+        text,
+        is_whole,
+        until,
+        intent: trace.as_ref().and_then(classified_intent),
+        effects,
+        locks: checkpoint.locks,
+        told_locks: checkpoint.told_locks,
+        confided: checkpoint.confided,
     })
 }
 
 /// Returns what a turn did in the world, in order.
-async fn load_effects_of_turn(services: &Services, request: &RewindRequest, turn: &Turn) -> StoreResult<ReplyEffects> {
-    let OwnedDialogue { scope, id, world, .. } = &request.dialogue;
+async fn load_effects_of_turn(services: &Services, dialogue: &OwnedDialogue, turn: &Turn) -> StoreResult<ReplyEffects> {
+    let OwnedDialogue { scope, id, world, .. } = dialogue;
     let ledger = &services.ledger;
     let actions = ledger.actions.load_actions_of_turn(scope, turn.id).await?.into_iter();
     let actions = actions.filter(|action| action.stands).map(|action| RequestedAction {

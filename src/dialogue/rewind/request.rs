@@ -1,12 +1,12 @@
-//! Requests for rewinds, and their answers.
+//! The target of a rewind, the dialogue that is rewound, and the answers.
 
 use std::{borrow::Cow, sync::Arc};
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, Utc};
 
 use crate::{Services, heard::HeardLength, requester::Requesters, turn::PartialReply};
 use colloquy_core::{
-    ids::{DialogueId, NodeId, NpcId, TurnId, WorldId},
+    ids::{DialogueId, DialogueKind, NodeId, NpcId, TurnId, WorldId},
     scope::TenantScope,
 };
 use colloquy_memory::{
@@ -16,7 +16,7 @@ use colloquy_memory::{
 use colloquy_ports::{
     StoreError, StoreResult,
     clock::IdSource,
-    ledger::rewinds::{InterruptOutcome, Replacement, RewindCommit, RewindOrigin, RewindRecord},
+    ledger::rewinds::{InterruptOutcome, RewindCommit, RewindOrigin, RewindRecord},
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,13 +38,24 @@ pub enum RewindTarget {
 
 impl RewindTarget {
     /// Returns whether an NPC conversation is paused after the rewind. An interrupt pauses the conversation until a
-    /// caller resumes the conversation. `None`: no change.
+    /// caller resumes the conversation. `None`: no change, as in every session.
     #[must_use]
-    pub fn paused_after(self) -> Option<bool> {
+    pub fn paused_after(self, dialogue: DialogueKind) -> Option<bool> {
+        match (dialogue, self) {
+            (DialogueKind::NpcConversation, Self::Turn { .. }) => Some(true),
+            (DialogueKind::NpcConversation, Self::Resume { .. }) => Some(false),
+            _ => None,
+        }
+    }
+
+    /// Returns the number of the head after the rewind, if the whole last reply was heard. `head_turn`: the number
+    /// before.
+    #[must_use]
+    pub fn head_turn_after(self, head_turn: u32) -> u32 {
         match self {
-            Self::Turn { .. } => Some(true),
-            Self::Resume { .. } => Some(false),
-            Self::Regenerate { .. } | Self::GoOn { .. } | Self::Reinstate { .. } => None,
+            Self::Turn { number, .. } | Self::Regenerate { number } | Self::GoOn { number } => number,
+            Self::Reinstate { .. } => head_turn + 1,
+            Self::Resume { .. } => head_turn,
         }
     }
 
@@ -72,7 +83,7 @@ impl RewindTarget {
     }
 }
 
-/// A dialogue as its owner knows the dialogue.
+/// A dialogue before a rewind, as its owner knows the dialogue.
 #[derive(Debug, Clone)]
 pub struct OwnedDialogue {
     pub scope: TenantScope,
@@ -84,20 +95,10 @@ pub struct OwnedDialogue {
     pub head: Option<TurnId>,
     /// The number of the head.
     pub head_turn: u32,
-}
-
-/// A request for a rewind, with the expected state of the dialogue.
-#[derive(Debug, Clone)]
-pub struct RewindRequest {
-    pub dialogue: OwnedDialogue,
-    pub target: RewindTarget,
     /// True if a running turn must not commit. The epoch then rises even if every turn stays.
     pub fence: bool,
-    /// Whether a conversation is paused after the rewind. `None`: no change.
-    pub paused: Option<bool>,
     /// The `seq` of the event that reports the rewind.
     pub seq: u64,
-    pub requesters: Requesters,
     pub tiers: DialogueTiers,
 }
 
@@ -135,45 +136,39 @@ impl DialogueTiers {
     }
 }
 
-impl RewindRequest {
-    /// Returns the commit that moves the head to `to`, with `replacement` on top. `hold` is the time in which nothing is
-    /// learned from a resumed reply. `is_continued`: the next turn continues the reply of the old head.
+impl OwnedDialogue {
+    /// Returns the commit of a rewind for `requesters`, still without the new head and what depends on it.
     #[must_use]
-    pub fn commit_to(
+    pub fn draft_rewind(
         &self,
         ids: &IdSource,
         moment: DateTime<Utc>,
-        hold: TimeDelta,
-        to: Option<TurnId>,
-        replacement: Option<Replacement>,
-        is_continued: bool,
+        target: RewindTarget,
+        requesters: &Requesters,
     ) -> RewindCommit {
-        let OwnedDialogue { id, head, .. } = self.dialogue;
-        let is_replaced = is_continued || matches!(self.target, RewindTarget::Regenerate { .. });
-        let other_keys = self.requesters.other_keys();
+        let other_keys = requesters.other_keys();
         RewindCommit {
             id: ids.next_id(),
             rewound_at: moment,
-            dialogue: id,
-            world: self.dialogue.world.clone(),
-            epoch: self.dialogue.epoch,
-            origin: match (self.target, head) {
+            dialogue: self.id,
+            world: self.world.clone(),
+            epoch: self.epoch,
+            origin: match (target, self.head) {
                 // A reinstated turn must stand even if the dialogue was closed meanwhile.
                 (RewindTarget::Reinstate { .. }, _) => RewindOrigin::Reinstatement,
                 // A player who joined at the cut turn has continued from the cut.
                 (RewindTarget::Resume { .. }, Some(cut)) => RewindOrigin::Resume { cut },
                 _ => RewindOrigin::Request,
             },
-            to,
-            replacement,
-            replacing: head.filter(|_| is_replaced),
-            paused: self.paused,
-            // The resumed reply may be cut again at once.
-            held_until: matches!(self.target, RewindTarget::Resume { .. }).then_some(moment + hold),
-            key: self.requesters.own_key().cloned(),
+            to: None,
+            replacement: None,
+            replacing: self.head.filter(|_| matches!(target, RewindTarget::Regenerate { .. })),
+            paused: target.paused_after(self.id.kind()),
+            held_until: matches!(target, RewindTarget::Resume { .. }).then_some(moment),
+            key: requesters.own_key().cloned(),
             other_keys: other_keys.map(|key| (ids.next_id(), key.clone())).collect(),
             seq: self.seq,
-            edits: self.requesters.audit_edits(ids, moment, id),
+            edits: requesters.audit_edits(ids, moment, self.id),
         }
     }
 }

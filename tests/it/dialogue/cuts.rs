@@ -6,7 +6,7 @@ use colloquy::{
     dialogue::{
         heard::HeardLength,
         requester::Requester,
-        rewind::{self, RewindError, RewindResponse, RewindTarget},
+        rewind::{RewindError, RewindResponse, RewindTarget},
         turn::{Cut, PartialReply},
     },
     memory::turn::TurnStatus,
@@ -53,11 +53,10 @@ pub(super) async fn cut_and_resume(
         action: "session.resume",
     };
     let uncounted = RewindTarget::Resume { may_continue: false };
-    let uncounted = talk.rewind_request(uncounted, requester.clone(), 50);
-    let refused = rewind::rewind_dialogue(&stage.services, uncounted).await;
+    let refused = talk.rewind_for(uncounted, requester.clone(), 50).await;
     assert!(matches!(refused, Err(RewindError::NothingToResume)), "{refused:?}");
-    let request = talk.rewind_request(RewindTarget::Resume { may_continue: true }, requester, 50);
-    let moved = rewind::rewind_dialogue(&stage.services, request).await.unwrap();
+    let counted = RewindTarget::Resume { may_continue: true };
+    let moved = talk.rewind_for(counted, requester, 50).await.unwrap();
     let RewindResponse::Done(done) = moved else {
         panic!("{moved:?}")
     };

@@ -58,7 +58,7 @@ use colloquy::{
         prompt::Templates,
         recall::MemoryCache,
         requester::Requester,
-        rewind::{self, DialogueTiers, OwnedDialogue, RewindRequest, RewindResponse, RewindTarget},
+        rewind::{self, DialogueTiers, OwnedDialogue, RewindError, RewindResponse, RewindTarget},
         settings::DialogueSettings,
         turn::{self, CommittedTurn, Cut, TurnError, TurnFeed, TurnInput},
     },
@@ -577,28 +577,32 @@ impl TestDialogue<'_> {
         self.rewind_at(number, heard_chars.map(HeardLength::Chars)).await
     }
     pub async fn rewind_at(&mut self, number: u32, heard: Option<HeardLength>) -> RewindResponse {
-        let stage = self.stage;
-        let requester = stage.requester("session.rewind");
-        let request = self.rewind_request(RewindTarget::Turn { number, heard }, requester, self.seq);
-        rewind::rewind_dialogue(&stage.services, request).await.unwrap()
+        let requester = self.stage.requester("session.rewind");
+        let target = RewindTarget::Turn { number, heard };
+        self.rewind_for(target, requester, self.seq).await.unwrap()
     }
-    pub fn rewind_request(&self, target: RewindTarget, requester: Requester, seq: u64) -> RewindRequest {
+    pub async fn rewind_for(
+        &self,
+        target: RewindTarget,
+        requester: Requester,
+        seq: u64,
+    ) -> Result<RewindResponse, RewindError> {
+        let dialogue = self.owned_dialogue(seq);
+        rewind::rewind_dialogue(&self.stage.services, dialogue, target, requester.into()).await
+    }
+    /// Returns the dialogue before a rewind whose event has the number `seq`.
+    pub fn owned_dialogue(&self, seq: u64) -> OwnedDialogue {
         let (stage, open) = (self.stage, &self.open);
-        RewindRequest {
-            dialogue: OwnedDialogue {
-                scope: stage.scope.clone(),
-                node: stage.node,
-                id: open.dialogue.id,
-                world: stage.world.id.clone(),
-                epoch: open.epoch,
-                head: open.head,
-                head_turn: open.dialogue.head_turn,
-            },
-            target,
+        OwnedDialogue {
+            scope: stage.scope.clone(),
+            node: stage.node,
+            id: open.dialogue.id,
+            world: stage.world.id.clone(),
+            epoch: open.epoch,
+            head: open.head,
+            head_turn: open.dialogue.head_turn,
             fence: false,
-            paused: None,
             seq,
-            requesters: requester.into(),
             tiers: DialogueTiers {
                 worlds: Vec::new(),
                 session: open.dialogue.options.settings.clone(),

@@ -300,12 +300,12 @@ fn jobs_of_a_shortened_turn_follow_the_settings_of_the_tiers() {
                 number: 1,
                 heard: Some(HeardLength::Chars(2)),
             };
-            let mut request = talk.rewind_request(target, stage.requester("session.rewind"), 50);
+            let mut dialogue = talk.owned_dialogue(50);
             if is_held {
                 let world = Arc::new(stage.world.clone()).for_npc(&stage.npc);
-                request.tiers.worlds = vec![(stage.npc.id.clone(), world)];
+                dialogue.tiers.worlds = vec![(stage.npc.id.clone(), world)];
             }
-            request.tiers.session = session.map(|every_turns| {
+            dialogue.tiers.session = session.map(|every_turns| {
                 Box::new(WorldSettings {
                     curation: Some(CurationTuning {
                         every_turns: Some(every_turns),
@@ -314,7 +314,14 @@ fn jobs_of_a_shortened_turn_follow_the_settings_of_the_tiers() {
                 })
             });
             let before = stage.jobs_of_kind(JobKind::Curate).await;
-            let done = rewind::rewind_dialogue(&stage.services, request).await.unwrap();
+            let done = rewind::rewind_dialogue(
+                &stage.services,
+                dialogue,
+                target,
+                stage.requester("session.rewind").into(),
+            )
+            .await
+            .unwrap();
             let RewindResponse::Done(done) = done else {
                 panic!("{done:?}")
             };

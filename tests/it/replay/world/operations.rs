@@ -15,7 +15,7 @@ use colloquy::{
         npc_conversation::{Scene, next_speaker},
         remember,
         requester::Requester,
-        rewind::{self, DialogueTiers, OwnedDialogue, RewindError, RewindRequest, RewindResponse, RewindTarget},
+        rewind::{self, DialogueTiers, OwnedDialogue, RewindError, RewindResponse, RewindTarget},
         saves::{self, RestoreRequest},
         turn::{self, Cut, TurnError, TurnFeed, TurnInput},
     },
@@ -290,29 +290,25 @@ impl ReplayWorld {
         }
     }
 
-    fn request(&self, open: &OpenDialogue, target: RewindTarget) -> RewindRequest {
+    async fn rewind_open(&self, open: &OpenDialogue, target: RewindTarget) -> Result<RewindResponse, RewindError> {
         let requester = Requester {
             who: self.player_principal(),
             key: None,
             action: "session.rewind",
         };
-        RewindRequest {
-            dialogue: OwnedDialogue {
-                scope: self.scope.clone(),
-                node: self.node,
-                id: open.dialogue.id,
-                world: open.dialogue.world.clone(),
-                epoch: open.epoch,
-                head: open.head,
-                head_turn: open.dialogue.head_turn,
-            },
-            target,
+        let dialogue = OwnedDialogue {
+            scope: self.scope.clone(),
+            node: self.node,
+            id: open.dialogue.id,
+            world: open.dialogue.world.clone(),
+            epoch: open.epoch,
+            head: open.head,
+            head_turn: open.dialogue.head_turn,
             fence: false,
-            paused: None,
             seq: open.next_seq,
-            requesters: requester.into(),
             tiers: DialogueTiers::default(),
-        }
+        };
+        rewind::rewind_dialogue(&self.services, dialogue, target, requester.into()).await
     }
 
     fn player_principal(&self) -> Principal {
@@ -392,8 +388,8 @@ impl ReplayWorld {
             }
             _ => None,
         };
-        let request = self.request(&open, RewindTarget::Turn { number, heard });
-        let moved = rewind::rewind_dialogue(&self.services, request).await.unwrap();
+        let target = RewindTarget::Turn { number, heard };
+        let moved = self.rewind_open(&open, target).await.unwrap();
         if let RewindResponse::Done(made) = moved {
             self.assert_buffer_matches(talk, made.rewound.head_turn).await;
         }
@@ -401,8 +397,8 @@ impl ReplayWorld {
 
     async fn resume_reply(&mut self, talk: usize) {
         let open = self.open(talk).await;
-        let request = self.request(&open, RewindTarget::Resume { may_continue: true });
-        let unfinished = match rewind::rewind_dialogue(&self.services, request).await {
+        let target = RewindTarget::Resume { may_continue: true };
+        let unfinished = match self.rewind_open(&open, target).await {
             Ok(RewindResponse::Done(made)) => made.unfinished,
             Ok(_) | Err(RewindError::NothingToResume) => None,
             Err(error) => panic!("{error}"),
@@ -444,8 +440,8 @@ impl ReplayWorld {
             .unwrap();
         let line = last.unwrap().turn.player_text;
         let number = open.dialogue.head_turn - 1;
-        let request = self.request(&open, RewindTarget::Regenerate { number });
-        rewind::rewind_dialogue(&self.services, request).await.unwrap();
+        let target = RewindTarget::Regenerate { number };
+        self.rewind_open(&open, target).await.unwrap();
         if fails {
             return self.assert_stands_again(talk).await;
         }
@@ -471,8 +467,8 @@ impl ReplayWorld {
     async fn assert_stands_again(&mut self, talk: usize) {
         let open = self.open(talk).await;
         if let Some(turn) = open.replacing {
-            let request = self.request(&open, RewindTarget::Reinstate { turn });
-            rewind::rewind_dialogue(&self.services, request).await.unwrap();
+            let target = RewindTarget::Reinstate { turn };
+            self.rewind_open(&open, target).await.unwrap();
         }
     }
 

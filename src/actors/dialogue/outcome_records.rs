@@ -8,14 +8,14 @@ use crate::{
     messages::{DialogueKey, ReplyHandle},
     node::Node,
 };
-use colloquy_dialogue::requester::LateRequesters;
+use colloquy_dialogue::requester::Requesters;
 use colloquy_ports::{StoreError, ledger::rewinds::OnKeyConflict};
 
 /// Stores the late requesters' outcome and audit entries, since no rewind of their own does. Both are written, or none.
-pub(crate) async fn record_outcome(
+pub(super) async fn record_outcome(
     node: Arc<Node>,
     (scope, dialogue): DialogueKey,
-    late: LateRequesters,
+    late: Requesters,
     outcome: InterruptOutcome,
     on_conflict: OnKeyConflict,
 ) -> Result<(), StoreError> {
@@ -29,7 +29,7 @@ pub(crate) async fn record_outcome(
 
 /// Returns the callers to answer after the late callers were recorded, or failed to be. On a failure, rewind callers
 /// get the error and must retry: a repeated key that is not stored would remove later turns.
-pub(crate) fn callers_if_recorded<A>(
+pub(super) fn callers_if_recorded<A>(
     recorded: Result<(), StoreError>,
     (_, dialogue): &DialogueKey,
     callers: Vec<A>,

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::{InterruptOutcome, dialogue::load::LoadedDialogue, messages::ReplyHandle, running_turn::RunningTurn};
+use super::load::LoadedDialogue;
+use crate::{InterruptOutcome, messages::ReplyHandle, running_turn::RunningTurn};
 use colloquy_core::ids::TurnId;
 use colloquy_dialogue::requester::Requester;
 use colloquy_memory::turn::{Turn, TurnStatus};
@@ -65,7 +66,7 @@ impl PendingCut {
         self.dropped |= self.id == turn;
     }
 
-    /// True if the turn's own cut `requester` a requester is the present request.
+    /// True if `requester`, of a cut of the turn, made the present request.
     pub fn is_requested_by(&self, requester: &Requester) -> bool {
         self.noted && self.requester.key == requester.key && self.requester.who.subject == requester.who.subject
     }

@@ -112,26 +112,21 @@ impl FakeUseCases {
         self.jobs.lock().iter().map(|(_, job)| job.turn).collect()
     }
 
-    /// Returns the last turn as it was before a heard length cut it.
-    async fn uncut_turn(&self, owned: &OwnedDialogue) -> Result<Option<TurnId>, RewindError> {
-        let head = owned.head.ok_or(RewindError::NothingToResume)?;
-        let (ledger, now) = (&self.ports.ledger, self.ports.clock.now());
-        let sealed = ledger.rewinds.load_sealed_reply(&owned.scope, head, now).await?;
-        Ok(sealed.and_then(|sealed| sealed.whole))
-    }
-
-    /// Returns the last line, if cut while running.
-    async fn sealed_reply(&self, owned: &OwnedDialogue) -> Result<PartialReply, RewindError> {
+    /// Returns the last turn as it was before a heard length cut it, or the last line if cut while running.
+    async fn sealed_reply(&self, owned: &OwnedDialogue) -> Result<Result<TurnId, PartialReply>, RewindError> {
         let head = owned.head.ok_or(RewindError::NothingToResume)?;
         let (ledger, now) = (&self.ports.ledger, self.ports.clock.now());
         let sealed = ledger.rewinds.load_sealed_reply(&owned.scope, head, now).await?;
         let sealed = sealed.ok_or(RewindError::NothingToResume)?;
+        if let Some(whole) = sealed.whole {
+            return Ok(Ok(whole));
+        }
         let of = ledger.dialogues.load_turn(&owned.scope, head).await?;
-        Ok(PartialReply {
+        Ok(Err(PartialReply {
             key: sealed.key,
             until: sealed.until,
             ..PartialReply::from_text(of.ok_or(RewindError::NothingToResume)?.turn, sealed.text)
-        })
+        }))
     }
 
     /// Returns turn `number` cut at `heard`, unless the whole reply was heard.
@@ -483,16 +478,13 @@ impl UseCases for FakeUseCases {
             }
             RewindTarget::Regenerate { number } | RewindTarget::GoOn { number } => at(number).await?,
             RewindTarget::Reinstate { turn } => Some(turn),
-            RewindTarget::Resume { .. } => {
-                let whole = self.uncut_turn(&owned).await?;
-                if whole.is_none() {
-                    unfinished = Some(self.sealed_reply(&owned).await?);
+            RewindTarget::Resume { .. } => match self.sealed_reply(&owned).await? {
+                Ok(whole) => Some(whole),
+                Err(cut_reply) => {
+                    unfinished = Some(cut_reply);
+                    at(owned.head_turn - 1).await?
                 }
-                match whole {
-                    Some(whole) => Some(whole),
-                    None => at(owned.head_turn - 1).await?,
-                }
-            }
+            },
         };
         let now = self.ports.clock.now();
         let hold = self.ports.settings.turn.cut_hold();

@@ -1,8 +1,10 @@
 //! Long-term memory: extraction after a turn, duplicates and conflicts, and manual edits by people.
 
+mod audience_overlaps;
 mod block_sentences;
 mod consolidation;
 mod corrections;
+mod decisions;
 mod dirty_memories;
 mod edit_error;
 mod embedding;
@@ -10,6 +12,7 @@ mod extraction;
 mod fact_locks;
 mod injected_memory;
 mod judge;
+mod judge_calls;
 mod known_texts;
 mod learned;
 mod manual_edits;
@@ -21,7 +24,10 @@ mod retelling;
 mod retelling_check;
 mod self_told;
 mod statements;
+#[cfg(test)]
+mod test_statements;
 mod text_limits;
+mod timeline_input;
 mod timeline_reading;
 mod turn_facts;
 

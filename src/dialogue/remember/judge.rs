@@ -3,12 +3,13 @@
 //! Verdicts are stored by the contents of their pairs. A single call's verdicts are written with the result. With
 //! several calls, each call's verdicts are written at once, so a job that runs out of time loses none of them.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use minijinja::context;
 use serde::{Deserialize, Deserializer};
 
+use super::judge_calls::{KnownVerdicts, PairHash, PairQuestion, may_start_call, plan_calls};
 use crate::{
     Services,
     jobs::{JobError, ask_json_or_salvage},
@@ -18,8 +19,7 @@ use crate::{
 use colloquy_core::scope::TenantScope;
 use colloquy_memory::{
     authored::Language,
-    fact::Statement,
-    reconcile::{JudgeVerdict, pair_hash},
+    reconcile::JudgeVerdict,
     timeline::{JudgeAnswer, JudgeBudget, UnjudgedPair},
 };
 use colloquy_ports::{
@@ -27,9 +27,6 @@ use colloquy_ports::{
     ledger::facts::JudgedPair,
     llm::{JsonSchema, LlmError, Task},
 };
-
-/// The number of calls at once. The tenant's model routes limit the total.
-const CONCURRENT_JUDGE_CALLS: usize = 4;
 
 /// The tokens of an answer besides its entries.
 const ANSWER_TOKENS: u32 = 8;
@@ -52,18 +49,6 @@ fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<usize>, D
     let value = serde_json::Value::deserialize(deserializer)?;
     let digits: String = value.to_string().chars().filter(char::is_ascii_digit).collect();
     Ok(digits.parse().ok())
-}
-
-/// The known verdicts, by the hash of a pair's contents.
-#[derive(Default)]
-pub(super) struct KnownVerdicts(HashMap<[u8; 32], JudgeAnswer>);
-
-impl KnownVerdicts {
-    /// Returns the known verdict of a pair, without a call.
-    pub(super) fn verdict_of(&self, older: &Statement, newer: &Statement) -> JudgeAnswer {
-        let pair = pair_hash(&older.content, &newer.content);
-        self.0.get(&pair).copied().unwrap_or(JudgeAnswer::NotAsked)
-    }
 }
 
 /// Finds verdicts. Asks about each pair once.
@@ -122,17 +107,14 @@ impl<'a> Judge<'a> {
 
     /// Loads verdicts from the ledger. Returns the pairs without a verdict.
     pub(super) async fn look_up_verdicts(&mut self, pairs: Vec<UnjudgedPair>) -> StoreResult<Vec<UnjudgedPair>> {
-        let hash = |question: &UnjudgedPair| pair_hash(&question.older.content, &question.newer.content);
-        let mut remaining: Vec<([u8; 32], UnjudgedPair)> =
-            pairs.into_iter().map(|question| (hash(&question), question)).collect();
-        remaining.retain(|(pair, _)| !self.answers.0.contains_key(pair));
-        let hashes: Vec<[u8; 32]> = remaining.iter().map(|(pair, _)| *pair).collect();
+        let mut remaining: Vec<PairQuestion> = self.answers.unknown_pairs(pairs).collect();
+        let hashes: Vec<PairHash> = remaining.iter().map(|(pair, _)| *pair).collect();
         let stored = self.services.ledger.facts.load_verdicts(self.scope, &hashes).await?;
         remaining.retain(|(pair, _)| !stored.contains_key(pair));
         let answers = stored
             .into_iter()
             .map(|(pair, verdict)| (pair, JudgeAnswer::Verdict(verdict)));
-        self.answers.0.extend(answers);
+        self.answers.add_answers(answers);
         Ok(remaining.into_iter().map(|(_, question)| question).collect())
     }
 
@@ -158,55 +140,30 @@ impl<'a> Judge<'a> {
         })
     }
 
-    /// Returns the pairs without an answer, and the calls that ask about them within the limit.
-    fn plan_calls(
-        &mut self,
-        pairs: Vec<UnjudgedPair>,
-        budget: &JudgeBudget,
-    ) -> (HashSet<[u8; 32]>, Vec<Vec<PairQuestion>>) {
-        let mut asked_pairs = HashSet::new();
-        let mut questions = Vec::new();
-        for question in pairs {
-            let pair = pair_hash(&question.older.content, &question.newer.content);
-            if !self.answers.0.contains_key(&pair) && asked_pairs.insert(pair) {
-                questions.push((pair, question));
-            }
-        }
-        let mut calls = if self.outage.is_some() {
-            Vec::new()
-        } else {
-            batch_questions(questions, budget)
-        };
-        let excess_calls = calls.split_off(calls.len().min(self.calls));
-        self.calls -= calls.len();
-        if !excess_calls.is_empty() {
-            tracing::warn!(
-                calls = excess_calls.len(),
-                "too many pairs to judge; the rest stays as it is"
-            );
-        }
-        (asked_pairs, calls)
-    }
-
     /// Asks about all pairs, with as many per call as fit. A judge that fails changes nothing.
     ///
     /// # Errors
     /// If the verdicts of one of several calls could not be stored.
     pub(super) async fn ask_pairs(&mut self, pairs: Vec<UnjudgedPair>, budget: &JudgeBudget) -> Result<(), JobError> {
-        let (asked_pairs, calls) = self.plan_calls(pairs, budget);
+        let plan = plan_calls(pairs, &self.answers, budget, self.calls, self.outage.is_some());
+        self.calls -= plan.calls.len();
+        if plan.excess_calls > 0 {
+            tracing::warn!(
+                calls = plan.excess_calls,
+                "too many pairs to judge; the rest stays as it is"
+            );
+        }
         let services = self.services;
         let scope = self.scope;
         let language = self.language;
-        let has_several = calls.len() > 1;
-        // A failed list may itself be the cause, so the other lists are still asked. Verdicts of calls still running
-        // are stored too.
-        let mut calls = calls.into_iter();
+        let has_several = plan.calls.len() > 1;
+        // After a failure, verdicts of calls still running are stored too.
+        let mut calls = plan.calls.into_iter();
         let mut running = FuturesUnordered::new();
         let mut answered_calls = 0;
         let mut failed_calls = 0;
         loop {
-            while running.len() < CONCURRENT_JUDGE_CALLS
-                && failed_calls < answered_calls + CONCURRENT_JUDGE_CALLS
+            while may_start_call(running.len(), answered_calls, failed_calls)
                 && let Some(list) = calls.next()
             {
                 running.push(async move { ask_model(services, scope, language, &list).await });
@@ -222,7 +179,7 @@ impl<'a> Judge<'a> {
                     answered_calls += 1;
                     let verdicts = judged.iter();
                     let verdicts = verdicts.map(|judged| (judged.pair, JudgeAnswer::Verdict(judged.verdict)));
-                    self.answers.0.extend(verdicts);
+                    self.answers.add_answers(verdicts);
                     if !has_several {
                         self.unstored.extend(judged);
                     }
@@ -236,34 +193,9 @@ impl<'a> Judge<'a> {
                 }
             }
         }
-        for pair in asked_pairs {
-            self.answers.0.entry(pair).or_insert(JudgeAnswer::NoAnswer);
-        }
+        self.answers.mark_unanswered(plan.pairs);
         Ok(())
     }
-}
-
-/// A pair with its hash.
-type PairQuestion = ([u8; 32], UnjudgedPair);
-
-/// Groups pairs into lists that fit into one call each, in the same order.
-fn batch_questions(questions: Vec<PairQuestion>, budget: &JudgeBudget) -> Vec<Vec<PairQuestion>> {
-    let mut lists: Vec<Vec<PairQuestion>> = Vec::new();
-    let mut remaining_tokens = 0;
-    for question in questions {
-        let tokens = budget.pair_tokens(&question.1.older, &question.1.newer);
-        match lists.last_mut() {
-            Some(list) if tokens <= remaining_tokens => {
-                remaining_tokens -= tokens;
-                list.push(question);
-            }
-            _ => {
-                remaining_tokens = budget.tokens.saturating_sub(tokens);
-                lists.push(vec![question]);
-            }
-        }
-    }
-    lists
 }
 
 /// Asks a model about a list. A pair that the answer omits has no verdict.

@@ -4,7 +4,7 @@ use super::{
     edit_error::ManualEditError,
     memory_update::AudienceMemory,
     pii::detect_pii,
-    timeline_reading::{NeighbourQuery, PlanIndex},
+    timeline_input::{NeighbourQuery, PlanIndex},
 };
 use crate::{Services, jobs::outbox::relay_or_log};
 use colloquy_core::{ids::WorldId, scope::TenantScope};

@@ -10,9 +10,12 @@ use chrono::{DateTime, Utc};
 use tokio::sync::OwnedMutexGuard;
 
 use super::{
-    judge::{Judge, KnownVerdicts},
+    decisions::{self, AfterWrite, PlanStep, PlanView},
+    judge::Judge,
+    judge_calls::KnownVerdicts,
     memory_update::{AudienceMemory, MemoryUpdate},
-    timeline_reading::{MissingVectors, RequestVectors, TimelineRead},
+    timeline_input::{MissingVectors, RequestVectors, TimelineInput},
+    timeline_reading::TimelineRead,
 };
 use crate::{
     jobs::{JobError, embed_listed_facts},
@@ -20,16 +23,14 @@ use crate::{
     recall::LatestWrites,
 };
 use colloquy_memory::{
-    fact::{Audience, Cause, NewInvalidation},
+    fact::{Audience, Cause, NewFact, NewInvalidation},
     timeline::{JudgeBudget, KnownFact, PreparedTimeline, Timeline, TimelineResolution, UnjudgedPair},
 };
 use colloquy_ports::{
     StoreError, StoreResult,
-    ledger::facts::{FactStore, JudgedPair, ReconcileOutcome, ReconcileTrigger, Reconciliation},
+    ledger::facts::{Extraction, FactStore, JudgedPair, ReconcileOutcome, ReconcileTrigger, Reconciliation},
 };
 
-/// The maximum number of plans that other writers may overtake before the job is postponed.
-const MAX_PLANS: usize = 8;
 /// The wait for the judge before the extraction's model answer is stored. With a stored answer, a restarted process
 /// need not ask again. A faster judge saves a write.
 const KEEP_ANSWER_AFTER: Duration = Duration::from_millis(100);
@@ -68,9 +69,9 @@ async fn plan_and_write(
     let mut planner = Planner::new(memory, updates, since, trigger);
     let judge_budget = Arc::new(judge.prompt_room()?);
     let mut overtaken_plans = 0;
-    while overtaken_plans < MAX_PLANS {
+    loop {
         let mut guard = cache.lock_writers(memory.scope, &memory.world, &memory.npcs).await;
-        let plan = match planner.read_plan(&guard).await? {
+        let mut plan = match planner.read_plan(&guard).await? {
             Ok(plan) => plan,
             Err(missing) => {
                 drop(guard);
@@ -78,54 +79,53 @@ async fn plan_and_write(
                 continue;
             }
         };
-        let mut resolutions = planner.resolve(&plan, &judge_budget, judge).await?;
-        let unjudged: Vec<UnjudgedPair> = resolutions
-            .iter_mut()
-            .flat_map(|resolution| resolution.unjudged.drain(..))
-            .collect();
-        if unjudged.is_empty() {
-            let result = planner.build_result(&plan, &resolutions, judge);
-            match planner.facts().commit_reconciliation(memory.scope, &result).await? {
-                ReconcileOutcome::Committed => {
-                    judge.unstored.clear();
-                    cache.cache_written(&result.facts);
-                    if let ([writes], false) = (guard.as_mut_slice(), result.facts.is_empty()) {
-                        writes.record_write(plan.memory_seq, audiences_of(updates));
-                    }
-                    return Ok(Some(plan.into_written(resolutions)));
-                }
-                ReconcileOutcome::Fenced => return Ok(None),
-                ReconcileOutcome::MemoryMoved => overtaken_plans += 1,
-            }
-        } else if planner.begin_partial_write(&resolutions) {
-            let result = planner.build_reconciliation(trigger.as_partial(), &plan, &resolutions, &judge.unstored);
-            match planner.facts().commit_reconciliation(memory.scope, &result).await? {
-                ReconcileOutcome::Committed => judge.unstored.clear(),
-                ReconcileOutcome::Fenced => return Ok(None),
-                ReconcileOutcome::MemoryMoved => overtaken_plans += 1,
-            }
-        } else {
+        let unjudged = planner.resolve(&mut plan, &judge_budget, judge).await?;
+        let step = decisions::next_step(planner.view(&plan, &unjudged, judge));
+        if step == PlanStep::AskJudge {
             drop(guard);
             if !ask_judge(memory, judge, unjudged, &judge_budget, trigger, &mut answer).await? {
                 return Ok(None);
             }
             planner.reusable_plan = Some(plan);
+            continue;
+        }
+        planner.part_is_written |= step == PlanStep::WritePart;
+        let result = planner.build_reconciliation(step, &plan, &judge.unstored);
+        let outcome = planner.facts().commit_reconciliation(memory.scope, &result).await?;
+        if outcome == ReconcileOutcome::Committed {
+            judge.unstored.clear();
+        }
+        overtaken_plans += usize::from(outcome == ReconcileOutcome::MemoryMoved);
+        match decisions::after_write(step, outcome, overtaken_plans) {
+            AfterWrite::Finish => {
+                cache.cache_written(&result.facts);
+                if let ([writes], false) = (guard.as_mut_slice(), result.facts.is_empty()) {
+                    writes.record_write(plan.memory_seq, audiences_of(updates));
+                }
+                return Ok(Some(plan.into_written()));
+            }
+            AfterWrite::PlanAgain => {}
+            AfterWrite::Stop => return Ok(None),
+            AfterWrite::GiveUp => {
+                return Err(StoreError::Unavailable("this memory is written to all the time".to_owned()).into());
+            }
         }
     }
-    Err(StoreError::Unavailable("this memory is written to all the time".to_owned()).into())
 }
 
 /// The timelines of a plan, and the memory's position at its start.
 struct Plan {
     memory_seq: u64,
     timelines: Vec<Arc<PreparedTimeline>>,
+    /// The resolutions of the timelines, as far as the judge's verdicts are known; empty at first.
+    resolutions: Vec<TimelineResolution>,
 }
 
 impl Plan {
-    fn into_written(self, resolutions: Vec<TimelineResolution>) -> Vec<WrittenUpdate> {
+    fn into_written(self) -> Vec<WrittenUpdate> {
         let known_facts = self.timelines.into_iter().map(unwrap_known_facts);
         known_facts
-            .zip(resolutions)
+            .zip(self.resolutions)
             .map(|(known_facts, resolution)| WrittenUpdate {
                 known_facts,
                 resolution,
@@ -144,7 +144,7 @@ struct Planner<'p> {
     /// True if stored facts without a vector get one before they are compared.
     embeds_facts: bool,
     /// True after the part that needs no judge was written.
-    partial_is_written: bool,
+    part_is_written: bool,
     /// The plan from before the judge was asked. It stays valid until a writer touches an overlapping audience.
     reusable_plan: Option<Plan>,
 }
@@ -163,7 +163,7 @@ impl<'p> Planner<'p> {
             trigger,
             requests: RequestVectors::new(),
             embeds_facts: !is_job(trigger),
-            partial_is_written: false,
+            part_is_written: false,
             reusable_plan: None,
         }
     }
@@ -191,17 +191,14 @@ impl<'p> Planner<'p> {
         let position = self.facts().memory_position(scope, world, npcs).await?;
         let mut timelines = Vec::with_capacity(self.updates.len());
         for MemoryUpdate { memory, addition } in self.updates {
-            let addition = addition.as_ref();
-            match memory
-                .read_timeline(
-                    self.since,
-                    addition,
-                    &self.requests,
-                    position.is_indexed,
-                    self.embeds_facts,
-                )
-                .await?
-            {
+            let input = TimelineInput {
+                audience: &memory.audience,
+                since: self.since,
+                addition: addition.as_ref(),
+                requests: &self.requests,
+                embeds_facts: self.embeds_facts,
+            };
+            match memory.read_timeline(input, position.is_indexed).await? {
                 TimelineRead::Complete(timeline) => timelines.push(memory.prepare_timeline(timeline).await?),
                 TimelineRead::Incomplete(missing) => return Ok(Err(missing)),
             }
@@ -209,6 +206,7 @@ impl<'p> Planner<'p> {
         Ok(Ok(Plan {
             memory_seq: position.seq,
             timelines,
+            resolutions: Vec::new(),
         }))
     }
 
@@ -237,67 +235,53 @@ impl<'p> Planner<'p> {
         }
     }
 
-    /// Resolves the timelines of a plan, as far as the judge's verdicts are known.
+    /// Resolves the timelines of a plan, as far as the judge's verdicts are known. Returns the pairs without a verdict.
     async fn resolve(
         &self,
-        plan: &Plan,
+        plan: &mut Plan,
         judge_budget: &Arc<JudgeBudget>,
         judge: &mut Judge<'_>,
-    ) -> Result<Vec<TimelineResolution>, JobError> {
-        let mut resolutions = Vec::with_capacity(plan.timelines.len());
+    ) -> Result<Vec<UnjudgedPair>, JobError> {
+        plan.resolutions.clear();
+        let mut unjudged = Vec::new();
         for (update, timeline) in self.updates.iter().zip(&plan.timelines) {
-            resolutions.push(update.memory.resolve_timeline(timeline, judge_budget, judge).await?);
+            let mut resolution = update.memory.resolve_timeline(timeline, judge_budget, judge).await?;
+            unjudged.append(&mut resolution.unjudged);
+            plan.resolutions.push(resolution);
         }
-        Ok(resolutions)
+        Ok(unjudged)
     }
 
-    /// True once, if a part that needs no judge can be written first. It becomes visible at once, because the judge may
-    /// take long for the rest.
-    fn begin_partial_write(&mut self, resolutions: &[TimelineResolution]) -> bool {
-        let has_changes = resolutions.iter().any(TimelineResolution::has_changes);
-        let is_mark = matches!(self.trigger, ReconcileTrigger::DirtyMemory { .. });
-        let begins = !self.partial_is_written && is_mark && has_changes;
-        self.partial_is_written |= begins;
-        begins
-    }
-
-    /// Returns the result of a plan without unjudged pairs.
-    fn build_result(&self, plan: &Plan, resolutions: &[TimelineResolution], judge: &Judge<'_>) -> Reconciliation {
-        let trigger = match judge.away_reason() {
-            Some(_) => self.trigger.as_partial(),
-            None => self.trigger.clone(),
-        };
-        let result = self.build_reconciliation(trigger, plan, resolutions, &judge.unstored);
-        let has_no_vector = |text: &String| self.requests.get(text).is_some_and(Vec::is_empty);
-        let lacks_vectors = result.facts.iter().any(|fact| fact.embedding.is_empty())
-            || result
-                .extractions
-                .iter()
-                .any(|extraction| extraction.forget.iter().any(has_no_vector));
-        Reconciliation {
-            lacks_vectors,
-            ..result
+    fn view(&self, plan: &Plan, unjudged: &[UnjudgedPair], judge: &Judge<'_>) -> PlanView {
+        PlanView {
+            has_unjudged: !unjudged.is_empty(),
+            has_changes: plan.resolutions.iter().any(TimelineResolution::has_changes),
+            is_mark: !is_job(self.trigger),
+            part_is_written: self.part_is_written,
+            judge_is_away: judge.away_reason().is_some(),
         }
     }
 
-    fn build_reconciliation(
-        &self,
-        trigger: ReconcileTrigger,
-        plan: &Plan,
-        resolutions: &[TimelineResolution],
-        verdicts: &[JudgedPair],
-    ) -> Reconciliation {
+    /// Returns what `step` writes of a plan.
+    fn build_reconciliation(&self, step: PlanStep, plan: &Plan, verdicts: &[JudgedPair]) -> Reconciliation {
         let additions = || self.updates.iter().filter_map(|update| update.addition.as_ref());
         let timelines = || plan.timelines.iter().map(|prepared| prepared.timeline());
+        let resolutions = &plan.resolutions;
         let ends = resolutions.iter().flat_map(|resolution| &resolution.ends);
+        let extractions: Vec<Extraction> = additions().map(|addition| addition.extraction.clone()).collect();
+        let facts: Vec<NewFact> = additions().flat_map(|addition| addition.facts.clone()).collect();
         Reconciliation {
-            trigger,
+            lacks_vectors: decisions::lacks_vectors(&facts, &extractions, &self.requests),
+            trigger: match step {
+                PlanStep::Write => self.trigger.clone(),
+                _ => self.trigger.as_partial(),
+            },
             calls: tallied_usage(),
             world: self.memory.world.clone(),
             npcs: self.memory.npcs.clone(),
             expected_memory_seq: plan.memory_seq,
-            extractions: additions().map(|addition| addition.extraction.clone()).collect(),
-            facts: additions().flat_map(|addition| addition.facts.clone()).collect(),
+            extractions,
+            facts,
             episode: additions().find_map(|addition| addition.episode.clone()),
             invalidations: ends
                 .map(|end| NewInvalidation {
@@ -331,7 +315,6 @@ impl<'p> Planner<'p> {
                 .flat_map(|resolution| resolution.replaced.clone())
                 .collect(),
             verdicts: verdicts.to_vec(),
-            lacks_vectors: false,
         }
     }
 }

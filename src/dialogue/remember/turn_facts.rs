@@ -3,6 +3,7 @@
 use chrono::{DateTime, Days, Utc};
 
 use super::{
+    decisions::{TurnWrite, decide_turn_write},
     fact_locks::locks_of,
     injected_memory::InjectedMemory,
     judge::Judge,
@@ -24,7 +25,7 @@ use colloquy_core::{
 use colloquy_memory::{
     episode::Episode,
     fact::{Audience, Cause, NewFact, Statement},
-    timeline::{FlaggedFact, JudgeBudgetShare},
+    timeline::FlaggedFact,
 };
 use colloquy_ports::{
     StoreError,
@@ -55,6 +56,8 @@ pub(super) async fn reconcile_turn(
 ) -> Result<Option<Vec<MemoryChange>>, JobError> {
     let (shared_facts, private_facts) =
         self_told::split_shared(services, scope, job_input, injected, learned.facts).await?;
+    let may_end_facts = !(learned.forget.is_empty() && learned.ends.is_empty());
+    let write = decide_turn_write(!private_facts.is_empty(), !shared_facts.is_empty(), may_end_facts);
     let extraction = Extraction {
         turn: job_input.turn.id,
         dialogue: job_input.turn.dialogue,
@@ -67,21 +70,17 @@ pub(super) async fn reconcile_turn(
         injected: injected.ids.clone(),
         quoted: injected.quoted.clone(),
         audience: job_input.audience(),
-        room: if shared_facts.is_empty() {
-            JudgeBudgetShare::WHOLE
-        } else {
-            JudgeBudgetShare::GREATER
-        },
+        room: write.judge_share(),
     };
     let episode = learned
         .episode
         .and_then(|fresh| new_episode(services, job_input, injected, fresh));
     let trigger = ReconcileTrigger::Job(job.fence());
-    if shared_facts.is_empty() && private_facts.is_empty() && !extraction.may_end_facts() {
+    if write == TurnWrite::RecordOnly {
         commit_without_facts(services, scope, job_input, trigger, extraction, episode).await?;
         return Ok(None);
     }
-    let shared_extraction = (!shared_facts.is_empty()).then(|| self_told::shared_extraction(&extraction));
+    let shared_extraction = (write == TurnWrite::BothMemories).then(|| self_told::shared_extraction(&extraction));
     let writer = TurnWriter {
         services,
         scope,

@@ -209,6 +209,7 @@ impl LedgerBench {
             episodes: vec![],
             directives: vec![],
             insights: vec![],
+            story: vec![],
             actions: ActionsTrace::default(),
             place: None,
             progress: None,

@@ -27,7 +27,8 @@ use colloquy::{
     dialogue::{
         Services,
         events::ReplyDone,
-        jobs, lore,
+        jobs,
+        knowledge::lore,
         models::{ModelRouter, RouteTable},
         preview::{IntentSource, preview_prompt},
         prompt::Templates,

@@ -32,7 +32,7 @@ use colloquy_dialogue::{
 };
 use colloquy_memory::{
     authored::World,
-    trace::{ActionsTrace, Timings, TurnTrace},
+    trace::TurnTrace,
     turn::{Intent, Turn, TurnSeqs, TurnStatus, Usage},
 };
 use colloquy_ports::{

@@ -8,9 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use colloquy::{
     dialogue::{
-        lore,
+        knowledge::lore,
+        knowledge::scenarios,
         npc_conversation::{Scene, SceneMember},
-        preview, scenarios,
+        preview,
         settings::DialogueSettings,
         turn::TurnInput,
     },

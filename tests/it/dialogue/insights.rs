@@ -6,7 +6,7 @@ use colloquy::{
     dialogue::{
         curate::make_dry_run,
         jobs::JobError,
-        scenarios,
+        knowledge::scenarios,
         settings::{CurationSettings, DialogueSettings},
         summarise::queue_jobs_after_silence,
     },

@@ -1,7 +1,7 @@
 //! Lore with conditions, and what is learned while the conditions hold.
 
 use colloquy::{
-    dialogue::{lore, scenarios},
+    dialogue::knowledge::{lore, scenarios},
     memory::{lore::LoreEntry, progress::Progress},
     ports::{clock::Clock as _, llm::Task},
 };

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use colloquy::{
     dialogue::{
+        knowledge::scenarios,
         remember::{ManualFact, write_manual_fact},
-        scenarios,
         settings::DialogueSettings,
     },
     memory::{

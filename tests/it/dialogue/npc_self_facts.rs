@@ -1,7 +1,7 @@
 //! An NPC's statements to one player about itself, and the other players who hear these facts.
 
 use colloquy::{
-    dialogue::scenarios,
+    dialogue::knowledge::scenarios,
     memory::{
         authored::{SelfTold, WorldSettings},
         fact::Fact,

@@ -463,6 +463,7 @@ pub fn sample_trace(at: DateTime<Utc>, query: &str) -> TurnTrace {
         episodes: vec![],
         directives: vec![],
         insights: vec![],
+        story: vec![],
         actions: ActionsTrace::default(),
         place: None,
         progress: None,

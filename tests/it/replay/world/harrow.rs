@@ -2,7 +2,10 @@
 
 use chrono::{DateTime, Utc};
 use colloquy::{
-    dialogue::{actions::answer_action, lore, preview, scenarios, world_events::record_world_events},
+    dialogue::{
+        knowledge::actions::answer_action, knowledge::lore, knowledge::scenarios, preview,
+        world_events::record_world_events,
+    },
     memory::{
         authored::{Language, Npc, Persona, World as AuthoredWorld, WorldSettings},
         lore::LoreEntry,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use colloquy::{
-    dialogue::{lore, scenarios, world_events::record_world_events},
+    dialogue::{knowledge::lore, knowledge::scenarios, world_events::record_world_events},
     ids::PlayerId,
     memory::{
         actions::ActionRule,

@@ -6,7 +6,6 @@
 use super::{
     clauses::{self, Clause},
     korean,
-    lead_role::LeadRole,
     lexicon::{self, Lexicon, Pattern},
     render::{Slots, capitalise, render_english, render_korean, without_article, without_article_cased},
 };
@@ -112,12 +111,8 @@ pub(super) fn read_claims(text: &str, voice: ClaimVoice, npc: &str) -> Vec<Parse
     let language = lexicon::language_of(text);
     let lexicon = lexicon::lexicon_of(language);
     let reader = ClaimReader { lexicon, voice, npc };
-    let mut claims = Vec::new();
-    let mut before = ClauseContext::default();
-    for clause in clauses::split_clauses(language, text, npc) {
-        reader.read_clause(&clause, &mut before, &mut claims);
-    }
-    claims
+    let clauses = clauses::split_clauses(language, text, npc);
+    clauses.iter().flat_map(|clause| reader.read_clause(clause)).collect()
 }
 
 /// Reads one stored sentence.
@@ -137,15 +132,6 @@ pub(super) fn read_persona(text: &str, npc: &str) -> Vec<ParsedClaim> {
     claims
 }
 
-/// The context of earlier clauses. An omitted Korean subject is the earlier subject.
-#[derive(Default)]
-struct ClauseContext {
-    sentence: usize,
-    subject: Option<Result<Party, ()>>,
-    /// The last liked or disliked object: "포도를 좋아했는데 이제는 안 좋아해".
-    taste: Option<String>,
-}
-
 /// A reader of clauses in one language, by one speaker.
 pub(super) struct ClaimReader<'a> {
     pub lexicon: &'static Lexicon,
@@ -158,71 +144,28 @@ impl ClaimReader<'_> {
         self.lexicon.language == Language::Ko
     }
 
-    fn read_clause(&self, clause: &Clause, before: &mut ClauseContext, claims: &mut Vec<ParsedClaim>) {
-        let mut matched_subject = None;
-        let mut matched = false;
-        let clause = &self.without_pronoun(clause, before);
+    /// Returns the claims of the first pattern that fits.
+    fn read_clause(&self, clause: &Clause) -> Vec<ParsedClaim> {
         for pattern in &self.lexicon.patterns {
             let Some(captures) = pattern.regex.captures(&clause.text) else {
                 continue;
             };
             let group = |name: &str| captures.name(name).map_or("", |m| m.as_str().trim());
-            let mut subject_text = group("s");
-            let mut raw = group("o");
-            let mut particle = captures
-                .name("j")
-                .or_else(|| captures.name("cop"))
-                .map_or("", |m| m.as_str());
-            if self.is_korean() {
-                // "포도 좋아해": a syllable like a particle may belong to the noun.
-                let joined = captures
-                    .name("o")
-                    .zip(captures.name("j"))
-                    .map(|(o, j)| &clause.text[o.start()..j.end()]);
-                if let Some(joined_word) =
-                    joined.filter(|joined_word| self.knows_head(joined_word) && !self.knows_head(raw))
-                {
-                    (raw, particle) = (joined_word, "");
-                }
-                if self.begins_list(subject_text, particle) {
-                    // With a subject, both groups take part, and the subject comes before the object.
-                    let end = captures.name("o").map_or(0, |m| m.end());
-                    (subject_text, raw) = ("", clause.text[..end].trim());
-                }
-                // "대장장이 딸을 좋아해": the noun's own ending, not a particle, so the clause has no marked subject.
-                let unmarked = self.is_whole_noun(&pattern.class, subject_text);
-                if unmarked {
-                    let end = captures.name("o").map_or(0, |m| m.end());
-                    (subject_text, raw) = ("", clause.text[..end].trim());
-                }
-                match self.classify_lead(&pattern.class, subject_text, raw, particle) {
-                    LeadRole::Object if unmarked && !self.may_begin_object(&pattern.class, raw) => {
-                        matched_subject = Some(Err(()));
-                        break;
-                    }
-                    LeadRole::Object => {}
-                    LeadRole::Subject(person, thing) => (subject_text, raw) = (person, thing),
-                    LeadRole::Unclear => {
-                        matched_subject = Some(Err(()));
-                        break;
-                    }
-                }
-            }
+            let subject_text = group("s");
             let subject = if subject_text.is_empty() {
-                self.unsaid_subject(before, clause.sentence)
+                self.unsaid_subject()
             } else {
                 self.read_subject(subject_text)
             };
-            let subject = match subject {
-                Some(subject) => subject,
+            let Some(subject) = subject else {
                 // "my name": not a relative. Another pattern may match better.
-                None if !self.is_korean() && subject_text.contains(' ') => continue,
-                None => {
-                    matched_subject = Some(Err(()));
-                    break;
+                if !self.is_korean() && subject_text.contains(' ') {
+                    continue;
                 }
+                break;
             };
-            let Some(object) = self.read_object(raw, particle) else {
+            let particle = captures.name("j").or_else(|| captures.name("cop"));
+            let Some(object) = self.read_object(group("o"), particle.map_or("", |m| m.as_str())) else {
                 continue;
             };
             if !self.is_allowed(pattern, clause, &object, !subject_text.is_empty()) {
@@ -233,77 +176,19 @@ impl ClaimReader<'_> {
             } else {
                 object
             };
-            before.taste = (pattern.class == "like" && self.is_korean()).then(|| object.clone());
-            for object in self.split_list(pattern, &object, particle) {
-                claims.push(self.build_claim(pattern, clause, &subject, &object, &group));
-            }
-            if !subject_text.is_empty() {
-                matched_subject = Some(Ok(subject));
-            }
-            matched = true;
-            break;
+            let objects = self.split_list(pattern, &object);
+            return objects
+                .iter()
+                .map(|object| self.build_claim(pattern, clause, &subject, object, &group))
+                .collect();
         }
-        if matched_subject.is_none() && !matched && self.is_korean() {
-            if let Some(completed) = self.with_taste(clause, before) {
-                return self.read_clause(&completed, before, claims);
-            }
-            matched_subject = self.leading_subject(&clause.text);
-        }
-        if matched_subject.is_some() || before.sentence != clause.sentence {
-            let carried = before.subject.take();
-            before.subject = matched_subject.or(carried);
-        }
-        before.sentence = clause.sentence;
+        Vec::new()
     }
 
-    /// "… and she lives in Oakdale": replaces the pronoun by the previous subject.
-    fn without_pronoun(&self, clause: &Clause, before: &ClauseContext) -> Clause {
-        let mut clause = clause.clone();
-        if let (false, Some(Ok(Party::Other(name)))) = (self.is_korean(), &before.subject) {
-            let (first, rest) = clause.text.split_once(' ').unwrap_or(("", ""));
-            if ["he", "she"].contains(&first.to_lowercase().as_str()) {
-                clause.text = format!("{name} {rest}");
-            }
-        }
-        clause
-    }
-
-    /// "… 이제는 안 좋아해": inserts the previous object of taste as the object.
-    fn with_taste(&self, clause: &Clause, before: &mut ClauseContext) -> Option<Clause> {
-        let tokens: Vec<&str> = clause.text.split(' ').collect();
-        let index = usize::from(self.korean_pronoun(tokens[0]).is_some());
-        let verb = *tokens.get(index)?;
-        let takes_up = self
-            .lexicon
-            .word_list("takes_up")
-            .iter()
-            .any(|start| verb.starts_with(start.as_str()));
-        if !takes_up || tokens.len() > index + 3 || before.sentence != clause.sentence && !clause.now {
-            return None;
-        }
-        let taste = before.taste.take()?;
-        let prefix = tokens[..index].join(" ");
-        let rest = tokens[index..].join(" ");
-        let text = format!("{prefix} {taste}{} {rest}", korean::fitting_particle(&taste, "을"));
-        Some(Clause {
-            text: text.trim().to_owned(),
-            ..clause.clone()
-        })
-    }
-
-    /// Returns the subject of a clause without a subject: the speaker, unless the previous subject is another person.
-    fn unsaid_subject(&self, before: &ClauseContext, sentence: usize) -> Option<Party> {
-        if !self.is_korean() {
-            return self.voice.first_person();
-        }
-        if self.voice != ClaimVoice::Player {
-            return None;
-        }
-        match &before.subject {
-            None | Some(Ok(Party::Player)) => Some(Party::Player),
-            Some(Ok(party)) if before.sentence == sentence => Some(party.clone()),
-            Some(_) => None,
-        }
+    /// Returns the subject of a clause without a subject: the speaker.
+    fn unsaid_subject(&self) -> Option<Party> {
+        let may_omit = !self.is_korean() || self.voice == ClaimVoice::Player;
+        self.voice.first_person().filter(|_| may_omit)
     }
 
     fn is_allowed(&self, pattern: &Pattern, clause: &Clause, object: &str, explicit: bool) -> bool {

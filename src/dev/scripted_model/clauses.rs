@@ -17,8 +17,6 @@ pub(super) struct Clause {
     pub past: bool,
     /// "이제는", "더 이상": newly true.
     pub now: bool,
-    /// The index of the clause's sentence in the text.
-    pub sentence: usize,
 }
 
 regex!(QUOTED, r#""[^"]*"|“[^”]*”|「[^」]*」|\*[^*]*\*|\([^)]*\)|<[^<>]*>"#);
@@ -34,14 +32,6 @@ regex!(
 regex!(
     EN_REPORTED,
     r"(?i)\b(?:says?|said|told|tells?|asks?|asked|claims?|claimed|heard|thinks?|thought|wrote|writes|lied|whispered|shouted)(?: (?:me|you|him|her|us|them))?$"
-);
-regex!(
-    EN_SAID_BY,
-    r"(?i)^(?:said|says|asked|asks|replied|answered|whispered|shouted|cried|exclaimed|muttered|wrote|thought) (?:the|a|an|my|your|his|her|their|he|she|they|nobody|no one|somebody|someone|everybody|everyone|(?-i:\p{Lu}\p{L}+))\b"
-);
-regex!(
-    EN_TAKEN_BACK,
-    r"(?i)^i (?:lied|(?:was|am) (?:lying|wrong|joking|mistaken)|made (?:that|it) up|misspoke|take (?:that|it) back)(?: (?:to you|before|about that|earlier))*$"
 );
 regex!(
     EN_AND,
@@ -61,60 +51,30 @@ regex!(
     KO_LINK,
     r"(?:지만|는데|은데|인데|한데|거든|니까|(?:하|했|이|였|있|없|았|었|왔|갔|살|않|싫|좋|졌|됐|웠|녔|났|랐)고|하며|으며)$"
 );
-regex!(
-    KO_SAID_BY,
-    r"^(?:라고 |하고 |이라고 )?(?P<who>[^ ]+)(?:이|가|은|는|께서|께서는) (?:[^ ]+ )*?(?:(?:말|얘기|이야기|대답)(?:했|하더|하셨|하기를|하길)|소리쳤|외쳤|속삭였|중얼거렸|그랬|물었)[가-힣]*$"
-);
 regex!(KO_AFTER_LINK, r"^(?:있|싶|계|다니|말[고았]|나서)");
-regex!(
-    KO_PREDICATE_END,
-    r"(?:[어아해야요다지죠데고만네거든니]|싫어|좋아|거든|니까|대신|줘|마)$"
-);
 
 /// Returns every clause of `text` that may be a statement. `vocative` is a name which may be addressed at the start.
 pub(super) fn split_clauses(language: Language, text: &str, vocative: &str) -> Vec<Clause> {
     let lexicon = lexicon::lexicon_of(language);
     let text = strip_quotations(text);
     let mut clauses = Vec::new();
-    for (sentence, raw) in SENTENCE.find_iter(&text).enumerate() {
-        let raw = raw.as_str().trim();
-        if raw.contains('?') {
-            continue;
-        }
-        let normal =
-            lexicon.normalise_text(raw.trim_end_matches(|c: char| !c.is_alphanumeric() && !matches!(c, '+' | '#')));
-        let normal = without_pictures(lexicon, &normal);
-        if is_forget_command(lexicon, normal, vocative) {
+    for sentence in SENTENCE.find_iter(&text) {
+        let sentence = sentence.as_str().trim_matches(|c: char| is_mark(c) && c != '?');
+        let normal = lexicon.normalise_text(sentence);
+        if sentence.contains('?') || is_forget_command(lexicon, &normal, vocative) {
             continue;
         }
         match language {
-            Language::En => split_english(lexicon, normal, vocative, sentence, &mut clauses),
-            Language::Ko => split_korean(lexicon, normal, vocative, sentence, &mut clauses),
+            Language::En => split_english(lexicon, &normal, vocative, &mut clauses),
+            Language::Ko => split_korean(lexicon, &normal, vocative, &mut clauses),
         }
     }
     clauses
 }
 
-/// True if the character is an emoji or a part of an emoji.
-pub(super) fn is_picture(c: char) -> bool {
-    matches!(c, '\u{200d}' | '\u{2190}'..='\u{2bff}' | '\u{fe0f}' | '\u{1f000}'..='\u{1faff}')
-}
-
-/// Returns a sentence without leading emojis and laughs. An emoji with a particle counts as a word.
-fn without_pictures<'t>(lexicon: &Lexicon, sentence: &'t str) -> &'t str {
-    let is_word = |c: char| c.is_alphanumeric() && !matches!(c, 'ㄱ'..='ㅎ' | 'ㅏ'..='ㅣ');
-    let mut rest = sentence.trim_start();
-    loop {
-        let token = rest.split(' ').next().unwrap_or_default();
-        let word = token.trim_start_matches(|c: char| !is_word(c));
-        if word.len() == token.len()
-            || token.starts_with(|c: char| c.is_ascii())
-            || lexicon.is_in_list("particles", word)
-        {
-            return rest;
-        }
-        rest = rest[token.len() - word.len()..].trim_start();
-    }
+/// True for a character around words. "C++" and "C#" end in characters that are marks elsewhere.
+pub(super) fn is_mark(c: char) -> bool {
+    c.is_whitespace() || c.is_ascii_punctuation() && !matches!(c, '+' | '#' | '\'') || "…。~‘’“”".contains(c)
 }
 
 /// Returns the text without quotations, brackets and cue tags.
@@ -155,62 +115,39 @@ fn is_korean_question(text: &str) -> bool {
         || (KO_QUESTION_END.is_match(text) && !text.ends_with("니까") && !text.ends_with("아니"))
 }
 
-fn split_english(lexicon: &Lexicon, sentence: &str, vocative: &str, number: usize, clauses: &mut Vec<Clause>) {
+fn split_english(lexicon: &Lexicon, sentence: &str, vocative: &str, clauses: &mut Vec<Clause>) {
     let body = strip_start(lexicon, sentence, vocative);
     if is_english_question(&body) || EN_SUPPOSED.is_match(&body) {
         return;
     }
     let marked = EN_AND.replace_all(&body, ", $1");
     let mut pieces: Vec<String> = Vec::new();
-    for (index, part) in marked.split(['—', '–']).flat_map(|part| part.split(" - ")).enumerate() {
-        // "I like grapes - always have": no list follows a dash.
-        if index > 0 && !begins_clause(&strip_start(lexicon, part, vocative)) {
-            continue;
-        }
-        for piece in part.split([',', ':']) {
-            let piece = piece.trim();
-            if piece.is_empty() {
-                continue;
+    for piece in marked.split([',', ':', '—', '–']) {
+        let stripped = strip_start(lexicon, piece, vocative);
+        match pieces.last_mut() {
+            _ if stripped.is_empty() => {}
+            // "apples, grapes and pears": the comma separates list items, not clauses.
+            Some(last) if !begins_clause(&stripped) => {
+                last.push_str(", ");
+                last.push_str(piece.trim());
             }
-            let stripped = strip_start(lexicon, piece, vocative);
-            let begins = begins_clause(&stripped) || EN_SAID_BY.is_match(&stripped);
-            match pieces.last_mut() {
-                // "apples, grapes and pears": the comma separates list items, not clauses.
-                Some(last) if !begins && !stripped.is_empty() => {
-                    last.push_str(", ");
-                    last.push_str(piece);
-                }
-                _ if stripped.is_empty() => {}
-                _ => pieces.push(stripped),
-            }
+            _ => pieces.push(stripped),
         }
     }
     let before = clauses.len();
-    for piece in pieces {
-        // "I lied, I am not": retracts earlier words, and the speaker's own words follow.
-        if EN_TAKEN_BACK.is_match(&piece) {
-            continue;
+    for text in pieces {
+        // The words beside "she said" are hers.
+        if EN_REPORTED.is_match(&text) {
+            let is_own = text.starts_with("I ");
+            return clauses.truncate(if is_own { clauses.len() } else { before });
         }
-        // "I like grapes, said the fox": the previous words are the fox's.
-        if EN_SAID_BY.is_match(&piece) {
-            clauses.truncate(before);
-            return;
+        if !is_english_question(&text) && !EN_SUPPOSED.is_match(&text) && !EN_CONDITION.is_match(&text) {
+            clauses.push(Clause {
+                text,
+                past: false,
+                now: false,
+            });
         }
-        if EN_REPORTED.is_match(&piece) {
-            if !piece.starts_with("I ") {
-                clauses.truncate(before);
-            }
-            return;
-        }
-        if is_english_question(&piece) || EN_SUPPOSED.is_match(&piece) || EN_CONDITION.is_match(&piece) {
-            continue;
-        }
-        clauses.push(Clause {
-            text: piece,
-            past: false,
-            now: false,
-            sentence: number,
-        });
     }
 }
 
@@ -222,61 +159,16 @@ fn begins_clause(piece: &str) -> bool {
     START.is_match(piece)
 }
 
-fn split_korean(lexicon: &Lexicon, sentence: &str, vocative: &str, number: usize, clauses: &mut Vec<Clause>) {
+fn split_korean(lexicon: &Lexicon, sentence: &str, vocative: &str, clauses: &mut Vec<Clause>) {
     if is_korean_question(sentence) || KO_SUPPOSED.is_match(sentence) {
         return;
     }
-    let mut pieces: Vec<String> = Vec::new();
-    for piece in sentence.split([',', ':', '—']) {
-        let piece = piece.trim();
-        if piece.is_empty() || is_vocative(piece, vocative) {
-            continue;
-        }
-        let lists = pieces.last().is_some_and(|last| {
-            !KO_PREDICATE_END.is_match(last)
-                && !strip_marks(lexicon, last, vocative).0.is_empty()
-                && !starts_with_person(lexicon, piece)
-        });
-        match pieces.last_mut() {
-            Some(last) if lists => {
-                last.push_str(", ");
-                last.push_str(piece);
-            }
-            _ => pieces.push(piece.to_owned()),
+    for part in sentence.split([':', '—']).flat_map(|piece| split_links(lexicon, piece)) {
+        let (text, past, now) = strip_marks(lexicon, &part, vocative);
+        if !text.is_empty() {
+            clauses.push(Clause { text, past, now });
         }
     }
-    // "나는 포도를 좋아해, 라고 여우가 말했어": the words are the fox's.
-    if pieces.len() > 1 && pieces.iter().any(|piece| is_said_by_another(lexicon, piece)) {
-        return;
-    }
-    for piece in pieces {
-        for part in split_links(lexicon, &piece) {
-            let (text, past, now) = strip_marks(lexicon, &part, vocative);
-            if !text.is_empty() {
-                clauses.push(Clause {
-                    text,
-                    past,
-                    now,
-                    sentence: number,
-                });
-            }
-        }
-    }
-}
-
-fn is_said_by_another(lexicon: &Lexicon, piece: &str) -> bool {
-    // Both groups take part in every match.
-    KO_SAID_BY
-        .captures(piece)
-        .and_then(|captures| captures.name("who"))
-        .is_some_and(|speaker| {
-            !lexicon.is_me(speaker.as_str()) && !["내", "제", "나", "저"].contains(&speaker.as_str())
-        })
-}
-
-fn starts_with_person(lexicon: &Lexicon, piece: &str) -> bool {
-    let first = piece.split(' ').next().unwrap_or_default();
-    lexicon.is_me(first) || lexicon.is_you(first) || ["내", "제", "네", "우리", "너의", "당신의"].contains(&first)
 }
 
 /// "사과는 안 좋아하고 포도가 좋아" → two parts. "살고 있어" and "사과하고 포도" stay whole.
@@ -289,7 +181,8 @@ fn split_links(lexicon: &Lexicon, piece: &str) -> Vec<String> {
         }
         let Some(next) = tokens.get(index + 1) else { continue };
         let noun_and = token.strip_suffix("하고").is_some_and(|noun| lexicon.knows_word(noun));
-        if KO_LINK.is_match(token) && !KO_AFTER_LINK.is_match(next) && !noun_and {
+        let by_comma = token.ends_with(',') && (lexicon.is_me(next) || lexicon.is_you(next));
+        if by_comma || KO_LINK.is_match(token) && !KO_AFTER_LINK.is_match(next) && !noun_and {
             parts.push(Vec::new());
         }
     }
@@ -304,15 +197,13 @@ fn split_links(lexicon: &Lexicon, piece: &str) -> Vec<String> {
 /// found.
 fn strip_marks(lexicon: &Lexicon, piece: &str, vocative: &str) -> (String, bool, bool) {
     let mut tokens: Vec<&str> = piece.split_whitespace().collect();
-    // A bare name may be a form of address, or the subject of the clause.
-    let bare = tokens.len() > 1 && tokens[0] == vocative && starts_with_person(lexicon, tokens[1]);
-    if tokens.len() > 1 && (bare || tokens[0] != vocative && is_vocative(tokens[0], vocative)) {
+    if tokens.len() > 1 && is_vocative(tokens[0].trim_end_matches(','), vocative) {
         tokens.remove(0);
     }
     let past = remove_phrases(&mut tokens, lexicon.word_list("past_marks"));
     let now = remove_phrases(&mut tokens, lexicon.word_list("now_marks"));
     remove_phrases(&mut tokens, lexicon.word_list("fillers"));
-    (tokens.join(" "), past, now)
+    (tokens.join(" ").trim_matches(is_mark).to_owned(), past, now)
 }
 
 /// True if the text is only a form of address.
@@ -327,7 +218,10 @@ fn remove_phrases(tokens: &mut Vec<&str>, phrases: &[String]) -> bool {
     let mut removed = false;
     for phrase in phrases {
         let words: Vec<&str> = phrase.split(' ').collect();
-        while let Some(start) = tokens.windows(words.len()).position(|window| window == words) {
+        while let Some(start) = tokens.windows(words.len()).position(|window| {
+            let bare = window.iter().map(|token| token.trim_matches(is_mark));
+            bare.eq(words.iter().copied())
+        }) {
             tokens.drain(start..start + words.len());
             removed = true;
         }

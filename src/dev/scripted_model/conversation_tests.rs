@@ -294,7 +294,7 @@ async fn retracted_limit_is_met_without_alarm() {
         (
             "en",
             "I am allergic to peanuts.",
-            "I lied, I'm not allergic to peanuts.",
+            "I'm not allergic to peanuts.",
             ["ou are not allergic", "ou are allergic"],
             "serious",
         ),

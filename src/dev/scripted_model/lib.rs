@@ -31,7 +31,6 @@ mod render;
 mod reply;
 mod speech;
 mod tasks;
-mod unmarked_subjects;
 
 #[cfg(test)]
 mod claimed_tests;
@@ -43,7 +42,6 @@ mod conversation_tests;
 #[allow(clippy::unwrap_used, clippy::format_collect)]
 mod extraction_tests;
 mod forget_request;
-mod lead_role;
 mod prompt_memory;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]

@@ -115,104 +115,57 @@ fn find_words(text: &str, phrase: &str) -> Option<usize> {
 }
 
 fn english_subject(lexicon: &Lexicon, text: &str, lower: &str, npc: &str) -> Option<Party> {
-    let tokens = lower_case_words(lower);
-    let family = |word: &str| lexicon.is_of(word, &["family", "friend", "relative", "pet"]);
-    for (index, word) in tokens.iter().enumerate() {
-        if word == "my" {
-            let next: Vec<&str> = tokens[index + 1..]
-                .iter()
-                .take(3)
-                .map(|word| word.trim_end_matches("'s"))
-                .collect();
-            let is_relative = |word: &&&str| family(word) || lexicon.is_in_list("relations", word);
-            if let Some(relative) = next.iter().find(is_relative) {
-                return Some(Party::Other((*relative).to_owned()));
-            }
-        }
+    let words = lower_case_words(lower);
+    let after_my = words.iter().skip_while(|word| *word != "my").skip(1).take(3);
+    let mut relatives = after_my.map(|word| word.trim_end_matches("'s"));
+    if let Some(relative) = relatives.find(|word| lexicon.is_in_list("relations", word)) {
+        return Some(Party::Other(relative.to_owned()));
     }
     for word in text.split(|c: char| !c.is_alphanumeric() && c != '-').skip(1) {
         let lower = word.to_lowercase();
-        if word.chars().next().is_some_and(char::is_uppercase)
+        if word.starts_with(char::is_uppercase)
             && !lexicon.is_in_list("not_names", &lower)
             && !lexicon.knows_word(&lower)
         {
-            let npcs = npc.split(' ').any(|part| part == word);
-            return Some(if npcs {
+            let is_npc = npc.split(' ').any(|part| part == word);
+            return Some(if is_npc {
                 Party::Npc
             } else {
                 Party::Other(word.to_owned())
             });
         }
     }
-    let has = |list: &[&str]| tokens.iter().any(|word| list.contains(&word.as_str()));
+    let has = |list: &[&str]| words.iter().any(|word| list.contains(&word.as_str()));
     if has(&["i", "my", "me", "mine"]) {
         Some(Party::Player)
-    } else if has(&["you", "your", "yours"]) {
-        Some(Party::Npc)
     } else {
-        None
+        has(&["you", "your", "yours"]).then_some(Party::Npc)
     }
 }
 
 fn korean_subject(lexicon: &Lexicon, text: &str, npc: &str) -> Option<Party> {
-    let tokens: Vec<&str> = text.split_whitespace().collect();
-    let relative = |word: &str| {
-        let stem = claim::strip_particle(lexicon, word).to_owned();
-        lexicon.is_of(&stem, &["가족", "친구", "반려동물"]).then_some(stem)
-    };
-    // "내 말 이름이 뭐지": 말 is a horse here, since it has a name.
-    for three in tokens.windows(3) {
-        let owned = ["내", "제", "우리", "저희"].contains(&three[0]) && three[2].starts_with("이름");
-        if owned && lexicon.is_of(three[1], &["동물"]) {
-            return Some(Party::Other(three[1].to_owned()));
+    let words: Vec<&str> = text
+        .split_whitespace()
+        .map(|word| word.trim_matches(clauses::is_mark))
+        .collect();
+    for (index, word) in words.iter().enumerate() {
+        let stem = claim::strip_particle(lexicon, word);
+        if lexicon.is_of(stem, &["가족", "친구", "반려동물"]) {
+            return Some(Party::Other(stem.to_owned()));
         }
-    }
-    for pair in tokens.windows(2) {
-        if let Some(name) = relative(pair[1]).filter(|_| ["내", "제", "우리", "저희"].contains(&pair[0])) {
-            return Some(Party::Other(name));
-        }
-    }
-    // "누나 이름이 뭐더라", "동생은 뭘 좋아하지": the speaker's own relative.
-    for (index, token) in tokens.iter().enumerate() {
-        let told_of = tokens.get(index + 1).is_some_and(|next| {
-            ["이름", "나이", "생일", "고향", "직업", "취미"]
-                .iter()
-                .any(|noun| next.starts_with(noun))
-        });
-        let topic = index == 0 && ["은", "는", "이", "가"].iter().any(|end| token.ends_with(end)) && tokens.len() > 1;
-        if let Some(name) = relative(token).filter(|_| told_of || topic) {
-            return Some(Party::Other(name));
-        }
-    }
-    for token in &tokens {
-        let bare = token.trim_matches(|c: char| !c.is_alphanumeric());
-        if lexicon.is_me(bare) || ["내", "제", "나의", "저의", "나를", "날", "저를", "나에", "저에"].contains(&bare)
-        {
-            return Some(Party::Player);
-        }
-        if lexicon.is_you(bare) || ["네", "너의", "당신의", "자네의"].contains(&bare) {
+        if stem == npc || lexicon.is_you(word) || ["네", "너의", "당신의", "자네의"].contains(word) {
             return Some(Party::Npc);
         }
-        let topic_name = ["은", "는", "이", "가"]
-            .iter()
-            .find_map(|end| bare.strip_suffix(end))
-            .filter(|stem| stem.chars().count() >= 2);
-        if let Some(name) = topic_name {
-            if name == npc {
-                return Some(Party::Npc);
-            }
-            let common = lexicon.knows_word(name)
-                || lexicon.is_category(name)
-                || lexicon.is_in_list("not_names", name)
-                || name.contains("좋아하");
-            if !common && token.len() > bare.len() - 1 && tokens.first() == Some(token) {
-                return Some(Party::Other(name.to_owned()));
-            }
+        let is_topic = index == 0 && words.len() > 1 && stem != *word && stem.chars().count() > 1;
+        let is_common = lexicon.knows_word(stem) || lexicon.is_category(stem) || lexicon.is_in_list("not_names", stem);
+        if is_topic && !is_common && !lexicon.is_me(word) && !stem.contains("좋아하") {
+            return Some(Party::Other(stem.to_owned()));
         }
     }
-    // "좋아하는 과일이 뭐였지": a question in the past tense is about an earlier statement of the player.
-    ["였지", "더라", "드라", "했지", "라고 했", "기억"]
+    // A question in the past tense is about an earlier statement of the player.
+    let is_own = |word: &&str| lexicon.is_me(word) || ["내", "제", "나의", "나에", "저에"].contains(word);
+    let asks_again = ["였지", "더라", "드라", "했지", "라고 했", "기억"]
         .iter()
-        .any(|end| text.contains(end))
-        .then_some(Party::Player)
+        .any(|end| text.contains(end));
+    (asks_again || words.iter().any(is_own)).then_some(Party::Player)
 }

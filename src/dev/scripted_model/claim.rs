@@ -168,7 +168,7 @@ impl ClaimReader<'_> {
             let Some(object) = self.read_object(group("o"), particle.map_or("", |m| m.as_str())) else {
                 continue;
             };
-            if !self.is_allowed(pattern, clause, &object, !subject_text.is_empty()) {
+            if !self.is_allowed(pattern, &object, !subject_text.is_empty()) {
                 continue;
             }
             let object = if pattern.class == "name" {
@@ -191,7 +191,7 @@ impl ClaimReader<'_> {
         self.voice.first_person().filter(|_| may_omit)
     }
 
-    fn is_allowed(&self, pattern: &Pattern, clause: &Clause, object: &str, explicit: bool) -> bool {
+    fn is_allowed(&self, pattern: &Pattern, object: &str, explicit: bool) -> bool {
         let lower = object.to_lowercase();
         let bare = without_article(&lower);
         let tokens: Vec<&str> = bare.split(' ').collect();
@@ -218,7 +218,6 @@ impl ClaimReader<'_> {
                     && !self.lexicon.is_in_list("vague", bare)
             }
             "1" => tokens.len() == 1 && bare.chars().count() <= 12,
-            "P" => clause.past,
             "R" => self.voice == ClaimVoice::Record,
             "K" => {
                 explicit || tokens.iter().any(|token| self.lexicon.knows_word(token)) || self.lexicon.knows_word(bare)
@@ -233,11 +232,6 @@ impl ClaimReader<'_> {
                         .iter()
                         .any(|word| self.lexicon.is_in_list(name, word)),
                     "@" => self.lexicon.is_in_list(name, bare),
-                    "-" => !self
-                        .lexicon
-                        .word_list(name)
-                        .iter()
-                        .any(|end| bare.ends_with(end.as_str())),
                     // `%category`: the object, or its last word, must be in the category.
                     _ => [bare, last]
                         .iter()

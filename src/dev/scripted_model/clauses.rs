@@ -13,8 +13,6 @@ use colloquy_memory::authored::Language;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Clause {
     pub text: String,
-    /// "예전에는": true in the past.
-    pub past: bool,
     /// "이제는", "더 이상": newly true.
     pub now: bool,
 }
@@ -142,11 +140,7 @@ fn split_english(lexicon: &Lexicon, sentence: &str, vocative: &str, clauses: &mu
             return clauses.truncate(if is_own { clauses.len() } else { before });
         }
         if !is_english_question(&text) && !EN_SUPPOSED.is_match(&text) && !EN_CONDITION.is_match(&text) {
-            clauses.push(Clause {
-                text,
-                past: false,
-                now: false,
-            });
+            clauses.push(Clause { text, now: false });
         }
     }
 }
@@ -164,9 +158,9 @@ fn split_korean(lexicon: &Lexicon, sentence: &str, vocative: &str, clauses: &mut
         return;
     }
     for part in sentence.split([':', '—']).flat_map(|piece| split_links(lexicon, piece)) {
-        let (text, past, now) = strip_marks(lexicon, &part, vocative);
+        let (text, now) = strip_marks(lexicon, &part, vocative);
         if !text.is_empty() {
-            clauses.push(Clause { text, past, now });
+            clauses.push(Clause { text, now });
         }
     }
 }
@@ -193,17 +187,16 @@ fn split_links(lexicon: &Lexicon, piece: &str) -> Vec<String> {
         .collect()
 }
 
-/// Removes fillers and time words from a Korean clause. Returns the rest, and whether past and present marks were
-/// found.
-fn strip_marks(lexicon: &Lexicon, piece: &str, vocative: &str) -> (String, bool, bool) {
+/// Removes fillers and time words from a Korean clause. Returns the rest, and true if a mark of the present was found.
+fn strip_marks(lexicon: &Lexicon, piece: &str, vocative: &str) -> (String, bool) {
     let mut tokens: Vec<&str> = piece.split_whitespace().collect();
     if tokens.len() > 1 && is_vocative(tokens[0].trim_end_matches(','), vocative) {
         tokens.remove(0);
     }
-    let past = remove_phrases(&mut tokens, lexicon.word_list("past_marks"));
+    remove_phrases(&mut tokens, lexicon.word_list("past_marks"));
     let now = remove_phrases(&mut tokens, lexicon.word_list("now_marks"));
     remove_phrases(&mut tokens, lexicon.word_list("fillers"));
-    (tokens.join(" ").trim_matches(is_mark).to_owned(), past, now)
+    (tokens.join(" ").trim_matches(is_mark).to_owned(), now)
 }
 
 /// True if the text is only a form of address.
@@ -282,7 +275,7 @@ mod tests {
         for (text, expected) in cases {
             assert_eq!(texts(Language::Ko, text), *expected, "{text}");
         }
-        let past = split_clauses(Language::Ko, "예전에는 사과를 좋아했어", "");
-        assert!(past[0].past && !past[0].now);
+        let clauses = split_clauses(Language::Ko, "이제는 사과를 좋아해", "");
+        assert!(clauses[0].now && clauses[0].text == "사과를 좋아해");
     }
 }

@@ -289,34 +289,6 @@ async fn korean_conversation_remembers_the_player() {
 }
 
 #[tokio::test]
-async fn retracted_limit_is_met_without_alarm() {
-    for (language, told, again, has, lacks) in [
-        (
-            "en",
-            "I am allergic to peanuts.",
-            "I'm not allergic to peanuts.",
-            ["ou are not allergic", "ou are allergic"],
-            "serious",
-        ),
-        (
-            "ko",
-            "나는 땅콩 알레르기가 있어.",
-            "나는 땅콩 알레르기가 없어.",
-            ["알레르기가 없다", "전에는 땅콩 알레르기가 있다"],
-            "큰일",
-        ),
-    ] {
-        let mut table = Table::new(language);
-        table.say(told).await;
-        let reply = table.say(again).await;
-        assert!(
-            has.iter().all(|text| reply.contains(text)) && !reply.contains(lacks),
-            "{reply}"
-        );
-    }
-}
-
-#[tokio::test]
 async fn forgotten_fact_is_not_mentioned_again() {
     for (language, told, wish, question, word) in [
         (

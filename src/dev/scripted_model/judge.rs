@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{
     claim::{self, ParsedClaim, lower_case_words},
-    lexicon, prompt_view,
+    prompt_view,
 };
 use colloquy_memory::{
     fact::{Polarity, Tense},
@@ -40,9 +40,6 @@ pub(super) fn is_contradiction(older: &ParsedClaim, newer: &ParsedClaim) -> bool
     }
     let same_thing = older.same_object(newer);
     let opposed = older.polarity != newer.polarity;
-    if newer.class == "prefer" && newer.now {
-        return !same_thing && is_outdone(older, newer);
-    }
     if older.class != newer.class {
         return false;
     }
@@ -59,23 +56,6 @@ pub(super) fn is_contradiction(older: &ParsedClaim, newer: &ParsedClaim) -> bool
         }
         _ => opposed && same_thing,
     }
-}
-
-/// True if a new preference replaces an older preference or favourite among the same kind of things. The older liking
-/// still holds.
-fn is_outdone(older: &ParsedClaim, newer: &ParsedClaim) -> bool {
-    let kinds = |claim: &ParsedClaim| {
-        let head = lower_case_words(&claim.object).pop().unwrap_or_default();
-        lexicon::lexicon_of(claim.language).categories_of(&head).to_vec()
-    };
-    older.polarity == Polarity::Positive
-        && match older.class.as_str() {
-            "favourite" => older.category.as_ref().is_some_and(|kind| kinds(newer).contains(kind)),
-            "prefer" => kinds(older)
-                .first()
-                .is_some_and(|kind| kinds(newer).first() == Some(kind)),
-            _ => false,
-        }
 }
 
 /// Returns the sentence without its object.
@@ -128,11 +108,6 @@ mod tests {
             ),
             ("The player's name is Tom.", "The player's name is Ben.", Contradicts),
             ("The player has a dog.", "The player has a cat.", Independent),
-            (
-                "The player's favourite fruit is grapes.",
-                "The player now prefers apples.",
-                Contradicts,
-            ),
             ("The player prefers grapes.", "The player prefers apples.", Independent),
             ("플레이어는 🍇를 좋아한다.", "플레이어는 🍇를 싫어한다.", Contradicts),
             ("Something else entirely.", "Nothing of the kind.", Independent),

@@ -24,7 +24,6 @@ mod memory;
 mod npc_talk;
 mod objects;
 mod parties;
-mod promises;
 mod prompt_view;
 mod question;
 mod render;

@@ -6,7 +6,7 @@ use super::{
     claim::{self, ClaimVoice, ParsedClaim, Party},
     forget::{self, ForgetCommand},
     lexicon,
-    prompt_memory::{MemorySource, PromptMemory, same_name},
+    prompt_memory::{MemorySource, PromptMemory},
     prompt_view::ReplyView,
     question::ParsedQuestion,
 };
@@ -98,32 +98,13 @@ fn add_memory(memories: &mut Vec<PromptMemory>, new: PromptMemory) {
         (Some(other), Some(new)) => other.says_same(new) || super::judge::is_contradiction(new, other),
         _ => other.content == new.content,
     });
-    let Some(index) = stale else {
-        memories.push(new);
-        return;
-    };
-    if memories[index].source == MemorySource::Claimed && new.source != MemorySource::Claimed {
-        memories[index] = new;
-        return;
+    match stale {
+        None => memories.push(new),
+        Some(index) if memories[index].source == MemorySource::Claimed && new.source != MemorySource::Claimed => {
+            memories[index] = new;
+        }
+        Some(_) => {}
     }
-    let denied = match (&memories[index].claim, &new.claim) {
-        (Some(other), Some(new)) => other.class == "allergy" && other.polarity != new.polarity,
-        _ => false,
-    };
-    if denied && memories[index].overruled.is_none() {
-        memories[index].overruled = Some(Box::new(new));
-    }
-}
-
-/// Returns the older statement that a new claim overrules.
-pub(super) fn find_overruled(claim: &ParsedClaim, view: &ReplyView) -> Option<PromptMemory> {
-    let memory = collect_memories(view).into_iter().find(|memory| {
-        memory
-            .claim
-            .as_ref()
-            .is_some_and(|other_claim| other_claim.says_same(claim))
-    })?;
-    memory.overruled.map(|memory| *memory)
 }
 
 /// Searches the memories for the answer.
@@ -189,9 +170,6 @@ pub(super) fn answer_question(question: &ParsedQuestion, view: &ReplyView) -> Re
     if question.past && !former.is_empty() {
         return known_answer(&former, None);
     }
-    if let Some((had, lost)) = now.iter().find_map(|had| Some((*had, find_loss(had, &memories)?))) {
-        return known_answer(&[lost], Some(had));
-    }
     if !now.is_empty() {
         return known_answer(&now, former.first().copied());
     }
@@ -199,22 +177,6 @@ pub(super) fn answer_question(question: &ParsedQuestion, view: &ReplyView) -> Re
         return known_answer(&former, None);
     }
     find_passage(question, view).unwrap_or(RecallAnswer::Unknown)
-}
-
-/// Returns the loss of a person or a pet ("a dog") in `had`, told about "my dog" or about a name.
-fn find_loss<'m>(had: &PromptMemory, memories: &'m [PromptMemory]) -> Option<&'m PromptMemory> {
-    let had = had.claim.as_ref().filter(|claim| claim.class == "have")?;
-    let kind = had.object.rsplit(' ').next()?.to_lowercase();
-    let is_kind = |party: &Party| matches!(party, Party::Other(name) if same_name(name, &kind));
-    let claims = || memories.iter().filter_map(|m| m.claim.as_ref().map(|claim| (m, claim)));
-    claims()
-        .filter(|(_, claim)| claim.class == "status")
-        .find(|(_, status)| {
-            let by_name = |name: &str| matches!(&status.subject, Party::Other(other) if other == name);
-            is_kind(&status.subject)
-                || claims().any(|(_, claim)| claim.class == "name" && is_kind(&claim.subject) && by_name(&claim.object))
-        })
-        .map(|(memory, _)| memory)
 }
 
 fn known_answer(now: &[&PromptMemory], former: Option<&PromptMemory>) -> RecallAnswer {

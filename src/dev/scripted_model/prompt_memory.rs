@@ -25,8 +25,6 @@ pub(super) struct PromptMemory {
     pub terms: Vec<String>,
     /// The source of the statement.
     pub source: MemorySource,
-    /// An older statement about a health limit, which this statement denies.
-    pub overruled: Option<Box<PromptMemory>>,
 }
 
 impl PromptMemory {
@@ -48,7 +46,6 @@ impl PromptMemory {
             claim,
             terms,
             source: MemorySource::Told,
-            overruled: None,
         }
     }
 

@@ -14,25 +14,19 @@ pub(super) struct Slots<'a> {
     pub now: bool,
 }
 
-/// Fills `{…}`: `{S}`, `{S's}`, `{O}`, `{O:s}` (its first word in the third person), `{A O}` (with an article), `{C}`,
+/// Fills `{…}`: `{S}`, `{S's}`, `{O}`, `{A O}` (with an article), `{C}`,
 /// `{P}`, `{V}`, `{V:s}`, and `{one|many}` by the subject's number.
 pub(super) fn render_english(template: &str, slots: &Slots) -> String {
     fill_template(template, |token| match token {
         "S" => slots.subject.clone(),
         "S's" => format!("{}'s", slots.subject),
         "O" => slots.object.to_owned(),
-        "O:s" => match slots.object.split_once(' ') {
-            Some((verb, rest)) if !slots.plural => format!("{} {rest}", third_person(verb)),
-            None if !slots.plural => third_person(slots.object),
-            _ => slots.object.to_owned(),
-        },
         "A O" => with_article(slots.object),
         "C" => slots.category.to_owned(),
         "P" => slots.other.to_lowercase(),
         "V" => slots.verb.to_lowercase(),
         "V:s" if slots.plural => slots.verb.to_lowercase(),
         "V:s" => third_person(&slots.verb.to_lowercase()),
-        "Q" => String::new(),
         token => {
             let (singular, plural) = token.split_once('|').unwrap_or((token, token));
             if slots.plural { plural } else { singular }.to_owned()

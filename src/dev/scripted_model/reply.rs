@@ -182,8 +182,6 @@ impl<'a> ReplySpeaker<'a> {
                 };
                 let mut text = self.pick_phrase(occasion, &self.phrase_values(&now)?);
                 self.add_phrase(&mut text, "former", former);
-                let overruled = now.first().and_then(|m| m.overruled.as_deref().cloned());
-                self.add_phrase(&mut text, "otherwise", overruled);
                 Some(SpokenReply::answer(text))
             }
             RecallAnswer::About(memories) => {
@@ -274,8 +272,7 @@ impl<'a> ReplySpeaker<'a> {
             (_, FactKind::Goal) if chief.subject == Party::Player => "ack_goal",
             _ => "ack_other",
         };
-        let mut text = self.pick_phrase(occasion, &values);
-        self.add_phrase(&mut text, "otherwise", memory::find_overruled(chief, self.view));
+        let text = self.pick_phrase(occasion, &values);
         Some(SpokenReply {
             occasion,
             text,

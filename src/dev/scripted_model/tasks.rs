@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{
     claim::{self, ClaimVoice, ParsedClaim, Party, lower_case_words},
-    forget, judge, korean, lexicon, promises,
+    forget, judge, korean, lexicon,
     prompt_view::{all_tagged, language_of_instructions, split_attribution, tagged_text},
     question,
     reply::{self, with_particle},
@@ -103,6 +103,8 @@ fn has_titles(prompt: &str) -> bool {
     .any(|heading| instructions.contains(heading))
 }
 
+regex!(OPEN_PROMISE, r#"<open number="\d+">([^<]*)</open>"#);
+
 /// Returns the facts of a turn, in the format of the extraction prompt.
 pub(super) fn extract_facts(prompt: &str) -> Value {
     let npc = tagged_text(prompt, "npc_name").unwrap_or_default();
@@ -111,7 +113,11 @@ pub(super) fn extract_facts(prompt: &str) -> Value {
     // Without the speakers.
     let known_texts: Vec<String> = all_tagged(prompt, "known")
         .into_iter()
-        .chain(promises::shown_promises(prompt))
+        .chain(
+            OPEN_PROMISE
+                .captures_iter(prompt)
+                .filter_map(|open| Some(open.get(1)?.as_str())),
+        )
         .map(|text| split_attribution(text).0)
         .collect();
     let known_records: Vec<(Vec<String>, Option<ParsedClaim>)> = known_texts
@@ -143,8 +149,7 @@ pub(super) fn extract_facts(prompt: &str) -> Value {
     for wish in player_words(&line).flat_map(|words| forget::read_forget_commands(words, &npc)) {
         requests.extend(wish.forget_texts(&known_lines, &npc));
     }
-    let ends = promises::find_ended_promises(prompt, &[&line, &reply]);
-    json!({ "facts": facts, "forget": requests, "ends": ends, "episode": episode_json(&new_claims) })
+    json!({ "facts": facts, "forget": requests, "ends": [], "episode": episode_json(&new_claims) })
 }
 
 /// Returns the most important claim as the episode of the turn. Without a claim, the text is empty.

@@ -13,10 +13,12 @@ macro_rules! regex {
 
 mod actions;
 mod claim;
+mod clause_start;
 mod clauses;
 mod consolidation;
 mod curation;
 mod forget;
+mod forget_request;
 mod judge;
 mod korean;
 mod lexicon;
@@ -24,6 +26,7 @@ mod memory;
 mod npc_talk;
 mod objects;
 mod parties;
+mod prompt_memory;
 mod prompt_view;
 mod question;
 mod render;
@@ -32,16 +35,11 @@ mod speech;
 mod tasks;
 
 #[cfg(test)]
-mod claimed_tests;
-mod clause_start;
-#[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::type_complexity, clippy::format_push_string)]
 mod conversation_tests;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::format_collect)]
 mod extraction_tests;
-mod forget_request;
-mod prompt_memory;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod prompt_tests;

@@ -6,7 +6,7 @@ use super::{
     claim::{self, ClaimVoice, ParsedClaim, Party},
     forget::{self, ForgetCommand},
     lexicon,
-    prompt_memory::{MemorySource, PromptMemory},
+    prompt_memory::PromptMemory,
     prompt_view::ReplyView,
     question::ParsedQuestion,
 };
@@ -45,7 +45,7 @@ fn collect_memories(view: &ReplyView) -> Vec<PromptMemory> {
             .into_iter()
             .rev()
         {
-            let memory = mark_player_source(PromptMemory::from_claim(&claim));
+            let memory = PromptMemory::from_claim(&claim);
             if !is_forgotten(&wishes, &memory) {
                 add_memory(&mut memories, memory);
             }
@@ -60,28 +60,13 @@ fn collect_memories(view: &ReplyView) -> Vec<PromptMemory> {
             }
         }
     }
-    let recorded = |content: &String, by_player: bool| {
+    for content in view.facts.iter().chain(&view.pinned) {
         let memory = PromptMemory::new(content, claim::read_record(content, &view.npc));
-        if by_player { mark_player_source(memory) } else { memory }
-    };
-    for (content, by_player) in &view.facts {
-        let memory = recorded(content, *by_player);
         if !is_forgotten(&wishes, &memory) {
             add_memory(&mut memories, memory);
         }
     }
-    for (content, by_player) in &view.pinned {
-        add_memory(&mut memories, recorded(content, *by_player));
-    }
     memories
-}
-
-/// Marks a player's statement about the NPC as a mere claim.
-fn mark_player_source(memory: PromptMemory) -> PromptMemory {
-    match &memory.claim {
-        Some(claim) if claim.subject == Party::Npc => memory.with_source(MemorySource::Claimed),
-        _ => memory,
-    }
 }
 
 /// True if a request to forget means this memory. Health limits are never forgotten.
@@ -94,16 +79,12 @@ fn is_forgotten(wishes: &[ForgetCommand], memory: &PromptMemory) -> bool {
 }
 
 fn add_memory(memories: &mut Vec<PromptMemory>, new: PromptMemory) {
-    let stale = memories.iter().position(|other| match (&other.claim, &new.claim) {
+    let stale = memories.iter().any(|other| match (&other.claim, &new.claim) {
         (Some(other), Some(new)) => other.says_same(new) || super::judge::is_contradiction(new, other),
         _ => other.content == new.content,
     });
-    match stale {
-        None => memories.push(new),
-        Some(index) if memories[index].source == MemorySource::Claimed && new.source != MemorySource::Claimed => {
-            memories[index] = new;
-        }
-        Some(_) => {}
+    if !stale {
+        memories.push(new);
     }
 }
 
@@ -114,10 +95,12 @@ pub(super) fn answer_question(question: &ParsedQuestion, view: &ReplyView) -> Re
     // Only questions about the NPC itself read the persona.
     if subject == Some(&Party::Npc) {
         for claim in claim::read_persona(&view.persona, &view.npc) {
-            add_memory(
-                &mut memories,
-                PromptMemory::from_claim(&claim).with_source(MemorySource::Persona),
-            );
+            let memory = PromptMemory::from_claim(&claim);
+            let memory = PromptMemory {
+                of_persona: true,
+                ..memory
+            };
+            add_memory(&mut memories, memory);
         }
     }
     let about: Vec<&PromptMemory> = memories
@@ -154,10 +137,8 @@ pub(super) fn answer_question(question: &ParsedQuestion, view: &ReplyView) -> Re
         }
     }
     // On the NPC itself, the persona outranks every player.
-    if hits.iter().any(|m| m.source == MemorySource::Persona) {
-        hits.retain(|m| m.source == MemorySource::Persona);
-    } else if hits.iter().any(|m| m.source != MemorySource::Claimed) {
-        hits.retain(|m| m.source != MemorySource::Claimed);
+    if hits.iter().any(|m| m.of_persona) {
+        hits.retain(|m| m.of_persona);
     }
     let is_former = |m: &&PromptMemory| {
         m.claim.as_ref().is_some_and(|claim| {

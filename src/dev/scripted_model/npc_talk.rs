@@ -83,7 +83,6 @@ pub(super) fn next_line(messages: &[ChatMessage]) -> Option<String> {
     let news = view
         .facts
         .iter()
-        .map(|(content, _)| content)
         .filter(|content| {
             !talk
                 .heard_lines

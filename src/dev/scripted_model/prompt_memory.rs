@@ -6,25 +6,14 @@ use super::{
 };
 use colloquy_memory::authored::Language;
 
-/// The source of a memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum MemorySource {
-    /// Told in the dialogue or in a fact.
-    Told,
-    /// A player's claim about the NPC, never said by the NPC.
-    Claimed,
-    /// The NPC's persona.
-    Persona,
-}
-
 /// One statement of the prompt.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct PromptMemory {
     pub content: String,
     pub claim: Option<ParsedClaim>,
     pub terms: Vec<String>,
-    /// The source of the statement.
-    pub source: MemorySource,
+    /// True for a statement of the NPC's persona.
+    pub of_persona: bool,
 }
 
 impl PromptMemory {
@@ -45,12 +34,8 @@ impl PromptMemory {
             content: content.to_owned(),
             claim,
             terms,
-            source: MemorySource::Told,
+            of_persona: false,
         }
-    }
-
-    pub(super) fn with_source(self, source: MemorySource) -> Self {
-        Self { source, ..self }
     }
 
     /// Returns the memory of a new claim.

@@ -76,7 +76,7 @@ fn facts_of_authors_are_remembered_beside_lore() {
         let values = context! { known => ["Hanna hates grapes."], lore => ["The mill: It burned down."] };
         let text = render(language, "reply_context", blocks(values));
         let view = ReplyView::from_messages(&[ChatMessage::new(ChatRole::System, text)]);
-        assert_eq!(view.facts, [("Hanna hates grapes.".to_owned(), false)]);
+        assert_eq!(view.facts, ["Hanna hates grapes."]);
         assert_eq!(view.lore, ["It burned down."]);
     }
 }

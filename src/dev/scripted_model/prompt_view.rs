@@ -18,12 +18,11 @@ pub(super) struct ReplyView {
     pub line: String,
     /// True without a player's line: the NPC speaks first.
     pub greets: bool,
-    /// Facts and present circumstances, the newest of each block first. True for a player's statement.
-    pub facts: Vec<(String, bool)>,
+    /// Facts and present circumstances, the newest of each block first.
+    pub facts: Vec<String>,
     /// The persona's text about the NPC.
     pub persona: String,
-    /// Pinned facts. True for a player's statement.
-    pub pinned: Vec<(String, bool)>,
+    pub pinned: Vec<String>,
     pub summaries: Vec<String>,
     pub world_state: Vec<String>,
     /// What the NPC knows of the world, without the names of the entries.
@@ -105,7 +104,7 @@ impl ReplyView {
         view
     }
 
-    fn read_blocks(&mut self, text: &str, facts: &mut [Vec<(String, bool)>; 3]) {
+    fn read_blocks(&mut self, text: &str, facts: &mut [Vec<String>; 3]) {
         if let Some(captures) = EN_SELF.captures(text) {
             self.language = Language::En;
             captures["npc"].clone_into(&mut self.npc);
@@ -141,30 +140,30 @@ impl ReplyView {
             };
             match block {
                 Block::Persons => match split_attribution(item) {
-                    (name, true) => facts[2].push((name, true)),
+                    (name, true) => facts[2].push(name),
                     (text, false) => {
                         let is_summary = |label: &str| label.ends_with(", in short") || label.contains("이야기 요약");
                         let summary = text.split_once(": ").filter(|(label, _)| is_summary(label));
                         self.summaries.extend(summary.map(|(_, summary)| summary.to_owned()));
                     }
                 },
-                Block::Pinned => self.pinned.push(split_attribution(item)),
+                Block::Pinned => self.pinned.push(split_attribution(item).0),
                 Block::Summary => self.summaries.push(strip_date(item).to_owned()),
-                Block::OfPlayer => facts[2].push((strip_date(item).to_owned(), true)),
-                Block::Present => facts[2].push(split_attribution(strip_date(item))),
+                Block::OfPlayer => facts[2].push(strip_date(item).to_owned()),
+                Block::Present => facts[2].push(split_attribution(strip_date(item)).0),
                 // Lists and their instructions are no words of an NPC.
                 Block::World if WAYS_AND_DEATHS.is_match(item) => {}
                 Block::World => self.world_state.push(item.to_owned()),
                 // Lore has a name in front, and a fact that authors wrote has none.
                 Block::Lore => match item.split_once(": ") {
                     Some((_, text)) => self.lore.push(text.to_owned()),
-                    None => facts[1].push((item.to_owned(), false)),
+                    None => facts[1].push(item.to_owned()),
                 },
                 Block::Actions => self.actions.push(item.to_owned()),
                 Block::Outcomes => self.outcomes.push(strip_date(item).to_owned()),
                 Block::Overheard => self.overheard.push(split_name(item)),
                 Block::Past => self.past.push(split_name(item)),
-                Block::Memory => facts[0].push(split_attribution(strip_date(item))),
+                Block::Memory => facts[0].push(split_attribution(strip_date(item)).0),
             }
         }
     }

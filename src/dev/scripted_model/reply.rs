@@ -11,7 +11,7 @@ use super::{
     lexicon::{self, Lexicon},
     memory::{self, RecallAnswer},
     npc_talk,
-    prompt_memory::{MemorySource, PromptMemory},
+    prompt_memory::PromptMemory,
     prompt_view::ReplyView,
     question::{self, ParsedQuestion},
     render, speech, tasks,
@@ -168,11 +168,8 @@ impl<'a> ReplySpeaker<'a> {
                     .any(|m| m.claim.as_ref().is_some_and(|c| matches!(c.subject, Party::Other(_))));
                 let negative = all_are(|claim| claim.polarity == Polarity::Negative);
                 let past = all_are(|claim| claim.tense == Tense::Past);
-                if about_self && now.iter().all(|m| m.source == MemorySource::Claimed) {
-                    return self.contest_claim(question, &now);
-                }
                 let occasion = match () {
-                    () if about_self && now.iter().all(|m| m.source == MemorySource::Persona) => "answer_persona",
+                    () if about_self && now.iter().all(|m| m.of_persona) => "answer_persona",
                     () if about_self => "answer_self",
                     () if now.iter().any(|m| m.claim.is_none()) => "known",
                     () if question.yes_no && negative && can_answer_no(question) => "answer_no",
@@ -200,23 +197,6 @@ impl<'a> ReplySpeaker<'a> {
             }
             RecallAnswer::Unknown => None,
         }
-    }
-
-    /// Answers with facts about the NPC known only from the player. For the NPC's name, the persona decides.
-    fn contest_claim(&self, question: &ParsedQuestion, memories: &[PromptMemory]) -> Option<SpokenReply> {
-        if question.classes.iter().any(|class| class == "name") {
-            return Some(self.plain_reply("who"));
-        }
-        let mut values = self.phrase_values(memories)?;
-        if self.view.language == Language::En {
-            // "that" marks each statement as the player's word, also in the middle of the sentence.
-            let clauses = memories.iter().map(|memory| {
-                let clause = speech::reported_clause(Language::En, &memory.content, &self.view.npc);
-                format!("that {}", clause.unwrap_or_else(|| format!("“{}”", memory.content)))
-            });
-            values.reported = clauses.collect::<Vec<_>>().join(" and ");
-        }
-        Some(SpokenReply::answer(self.pick_phrase("answer_claimed", &values)))
     }
 
     /// Combines several memories into one phrase.

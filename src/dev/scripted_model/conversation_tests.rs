@@ -467,9 +467,6 @@ async fn intents_are_classified() {
 
 #[tokio::test]
 async fn state_fallback_is_distinguished_from_extraction() {
-    let values = context! { npc_name => "Mira", bounds => bounds(), others => Vec::<String>::new(), reply => "Then let us be off to the mill." };
-    let answer = ask(Task::Extraction, "en", "state", values).await;
-    assert_eq!(answer, r#"{"location":"the mill","location_moved":true}"#);
     let values = context! { npc_name => "에르겐", bounds => bounds(), others => ["미라"], reply => "그렇군." };
     assert_eq!(ask(Task::Extraction, "ko", "state", values).await, "{}");
 }

@@ -138,7 +138,7 @@ impl ScriptedLlm {
                 let prompt = prompt();
                 let schema = request.json_schema.as_ref().map(|schema| schema.name);
                 if tasks::wants_state(&prompt, schema) {
-                    tasks::extract_state(&prompt).to_string()
+                    "{}".to_owned()
                 } else {
                     tasks::extract_facts(&prompt).to_string()
                 }

@@ -96,7 +96,6 @@ impl ClaimReader<'_> {
     /// Returns a subject without its particle: 고양이 for "고양이는".
     fn without_particle<'w>(&self, text: &'w str) -> &'w str {
         let ends = ["에게는", "한테는", "은", "는", "이", "가", "도", "의"];
-        let stems = || ends.iter().filter_map(|end| Some((text.strip_suffix(end)?, *end)));
         if text
             .rsplit(' ')
             .next()
@@ -104,7 +103,8 @@ impl ClaimReader<'_> {
         {
             return text;
         }
-        stems()
+        let mut stems = ends.iter().filter_map(|end| Some((text.strip_suffix(end)?, *end)));
+        stems
             .find(|(stem, end)| korean::can_follow(stem, end))
             .map_or(text, |(stem, _)| stem)
     }

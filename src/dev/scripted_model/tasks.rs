@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{
     claim::{self, ClaimVoice, ParsedClaim, Party, lower_case_words},
-    forget, judge, korean, lexicon,
+    forget, judge, lexicon,
     prompt_view::{all_tagged, language_of_instructions, split_attribution, tagged_text},
     question,
     reply::{self, with_particle},
@@ -181,38 +181,6 @@ fn fact_json(claim: &ParsedClaim, voice: ClaimVoice, npc: &str) -> Value {
 pub(super) fn wants_state(prompt: &str, schema: Option<&str>) -> bool {
     schema.is_some_and(|name| name.contains("state"))
         || (prompt.contains("\"hp_change\"") && prompt.contains("\"location_moved\""))
-}
-
-/// Returns the state changes from the NPC's words. The only recognised change is a place to which the NPC agrees to go.
-pub(super) fn extract_state(prompt: &str) -> Value {
-    let reply = tagged_text(prompt, "npc_reply").unwrap_or_default();
-    match agreed_place(&reply) {
-        Some(place) => json!({ "location": place, "location_moved": true }),
-        None => json!({}),
-    }
-}
-
-/// Returns the place in a sentence of this model for agreeing to go somewhere.
-fn agreed_place(reply: &str) -> Option<String> {
-    let sentences = lexicon::lexicon_of(lexicon::language_of(reply)).phrase_variants("go");
-    sentences.iter().find_map(|sentence| {
-        let (before, rest) = sentence.split_once('{')?;
-        let (slot, after) = rest.split_once('}')?;
-        let (_, tail) = reply
-            .split_once(before)
-            .filter(|_| !before.is_empty())
-            .unwrap_or(("", reply));
-        let (tail, _) = tail.split_once(after)?;
-        let place = match slot.split_once(':') {
-            Some((_, particle)) => tail
-                .char_indices()
-                .map(|(index, c)| &tail[..index + c.len_utf8()])
-                .find(|word| format!("{word}{}", korean::fitting_particle(word, particle)) == tail)?,
-            None => tail,
-        };
-        let fits = !place.is_empty() && !place.contains(['.', '!', '?', ',']);
-        fits.then(|| place.to_lowercase())
-    })
 }
 
 /// The longest summary, in characters.

@@ -91,8 +91,8 @@ pub(super) fn lacks_vectors(facts: &[NewFact], extractions: &[Extraction], reque
         || requested.any(|text| requests.get(text).is_some_and(Vec::is_empty))
 }
 
-/// Chooses where a plan looks for similar facts. `None`: the index first needs the writes before the memory position was
-/// read. `is_complete`: the index had no backlog when the position was read.
+/// Chooses where a plan looks for similar facts. `None`: the index first needs the writes before the memory position
+/// was read. `is_complete`: the index had no backlog when the position was read.
 pub(super) fn choose_index(is_complete: bool, state: IndexState, has_backlog: bool) -> Option<PlanIndex> {
     if state != IndexState::Ready || has_backlog {
         Some(PlanIndex::Ledger)

@@ -58,7 +58,8 @@ pub(super) struct CallPlan {
     pub excess_calls: usize,
 }
 
-/// Plans at most `max_calls` calls about the pairs without a verdict, each pair once. A judge that is away gets no calls.
+/// Plans at most `max_calls` calls about the pairs without a verdict, each pair once. A judge that is away gets no
+/// calls.
 pub(super) fn plan_calls(
     pairs: Vec<UnjudgedPair>,
     known_verdicts: &KnownVerdicts,

@@ -3,6 +3,7 @@
 
 mod among_npcs;
 mod budgets;
+mod case;
 mod claims;
 mod company;
 mod corrections;
@@ -23,30 +24,22 @@ use std::sync::{Arc, LazyLock};
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use self::settings::settings;
-use super::{
-    assembled_prompt::Prompt, assembly::assemble_prompt, context::PromptContext, dead_character::DeadCharacter,
-    own_prompt::enlarge_for_own_prompt, templates::Templates,
-};
+use self::{case::PromptCase, settings::settings};
+use super::{assembled_prompt::Prompt, templates::Templates};
 use crate::{
     knowledge::{
-        Corrections, EpisodeHit, Episodes, FoundFacts, GatheredKnowledge, Identity, Insights, Scenarios, StandingFacts,
-        Summaries, TurnActions, WorldLines,
+        EpisodeHit, TurnActions,
         scenarios::{NpcPast, OpenedScenario},
     },
     npc_conversation::{Scene, SceneMember},
     recall::{RecallHit, TopicRelevance},
     settings::DialogueSettings,
-    turn::{TurnError, TurnInput},
+    turn::TurnError,
 };
-use colloquy_core::{
-    ids::{DialogueId, DialogueKind, FactId, NodeId, PlayerId, ScenarioId, SummaryId, TurnId},
-    scope::TenantScope,
-};
+use colloquy_core::ids::{DialogueId, DialogueKind, FactId, PlayerId, ScenarioId, SummaryId, TurnId};
 use colloquy_memory::{
     authored::{Language, Npc, Persona, World, WorldSettings},
     calibration::Calibration,
-    directive::SelectedDirectives,
     fact::{Audience, Cause, Fact, FactKind, FoldedFact, Importance, Knower, Polarity, Statement, Tense},
     insight::Insight,
     scoring::RecallWeights,
@@ -54,14 +47,10 @@ use colloquy_memory::{
     summary::{Meeting, MeetingRecap, Summary},
     tokens::TokenCounter,
     trace::{CandidateFate, ScoreParts, TopicGate},
-    turn::Checkpoint,
 };
 use colloquy_ports::{
     buffer::BufferedTurn,
-    ledger::{
-        dialogues::{Dialogue, DialogueOptions, DialogueStatus},
-        facts::{RecallBody, RemovedStatement},
-    },
+    ledger::facts::{RecallBody, RemovedStatement},
     llm::{ChatMessage, ChatRole},
 };
 
@@ -224,151 +213,6 @@ fn hit(id: u128, content: &str, total: f64, keyword: f64, axis: usize) -> Recall
 
 fn dialogue() -> DialogueId {
     DialogueId::new(DialogueKind::NpcConversation, ulid::Ulid(1))
-}
-
-/// The owned material of a prompt.
-struct PromptCase {
-    world: World,
-    npc: Npc,
-    directives: SelectedDirectives,
-    line: String,
-    history: Vec<BufferedTurn>,
-    summaries: Vec<Summary>,
-    outdated: Vec<RemovedStatement>,
-    standing: Vec<Fact>,
-    world_lines: Vec<String>,
-    actions: TurnActions,
-    hits: Vec<RecallHit>,
-    episodes: Vec<EpisodeHit>,
-    insights: Vec<Insight>,
-    past: Option<NpcPast>,
-    opened: Vec<OpenedScenario>,
-    state: WorldState,
-    meeting: Option<Meeting>,
-    gate: TopicGate,
-    counter: TokenCounter,
-    player: Option<PlayerId>,
-    scene: Option<Scene>,
-    witnesses: Vec<SceneMember>,
-}
-
-impl PromptCase {
-    fn of(language: Language, line: &str) -> Self {
-        Self {
-            world: world(language),
-            npc: npc(language),
-            directives: SelectedDirectives::default(),
-            line: line.to_owned(),
-            history: vec![],
-            summaries: vec![],
-            outdated: vec![],
-            standing: vec![],
-            world_lines: vec![],
-            actions: TurnActions::default(),
-            hits: vec![],
-            episodes: vec![],
-            insights: vec![],
-            past: None,
-            opened: vec![],
-            state: WorldState::default(),
-            meeting: None,
-            gate: TopicGate::Open,
-            counter: TokenCounter::Estimated,
-            player: Some("p7".parse().unwrap()),
-            scene: None,
-            witnesses: vec![],
-        }
-    }
-    #[allow(clippy::disallowed_methods, reason = "the prompt does not depend on the clock")]
-    fn input(&self) -> TurnInput {
-        TurnInput {
-            scope: TenantScope::new("t".parse().unwrap()),
-            node: NodeId::from_u128(0),
-            world: Arc::new(self.world.clone()),
-            npc: Arc::new(self.npc.clone()),
-            directives: Arc::new([]),
-            dialogue: Arc::new(Dialogue {
-                id: dialogue(),
-                world: self.world.id.clone(),
-                npcs: vec![self.npc.id.clone()],
-                player: self.player.clone(),
-                witnesses: vec![],
-                resume_token_hash: vec![],
-                status: DialogueStatus::Open,
-                options: DialogueOptions::default(),
-                cause: None,
-                created_at: at(0),
-                updated_at: at(0),
-                head_turn: 0,
-            }),
-            player: self.player.clone(),
-            charged_player: None,
-            scene: None,
-            epoch: 0,
-            id: TurnId::from_u128(0),
-            number: 1,
-            previous: None,
-            replacing: None,
-            line: self.line.clone(),
-            key: None,
-            chat: None,
-            continuation: None,
-            known_intent: None,
-            history: Arc::new(self.history.clone()),
-            summaries: Arc::new(self.summaries.clone()),
-            checkpoint: Checkpoint::default(),
-            accepted_at: std::time::Instant::now(),
-            started_at: at(3),
-            queue_ms: 0.0,
-            memory_wait_ms: 0.0,
-            memory_wait: None,
-            started_seq: 0,
-        }
-    }
-    fn knowledge(&self) -> GatheredKnowledge {
-        GatheredKnowledge {
-            scenarios: Scenarios {
-                past: self.past.clone(),
-                opened: self.opened.clone(),
-                tells: vec![],
-            },
-            identity: Identity {
-                meeting: self.meeting.clone(),
-            },
-            standing_facts: StandingFacts(Arc::new(self.standing.clone())),
-            corrections: Corrections(self.outdated.clone()),
-            world_lines: WorldLines(self.world_lines.clone()),
-            actions: self.actions.clone(),
-            found_facts: FoundFacts {
-                hits: self.hits.clone(),
-                found_count: self.hits.len(),
-                gate: self.gate,
-            },
-            summaries: Summaries(self.summaries.clone()),
-            episodes: Episodes(self.episodes.clone()),
-            insights: Insights(self.insights.clone()),
-            ..GatheredKnowledge::default()
-        }
-    }
-    fn assemble(&self, settings: &DialogueSettings) -> Result<Prompt, TurnError> {
-        let input = self.input();
-        let knowledge = self.knowledge();
-        let count = |text: &str| TEMPLATES.count_tokens(self.counter, text);
-        let context = PromptContext {
-            templates: &TEMPLATES,
-            settings: enlarge_for_own_prompt(settings, None, &count),
-            input: &input,
-            scene: self.scene.as_ref(),
-            witnesses: &self.witnesses,
-            standing: &self.standing,
-            summaries: &self.summaries,
-            dead: DeadCharacter::find_in(&self.state),
-            clock: None,
-            counter: self.counter,
-            near_duplicate_cosine: settings.recall.near_duplicate_cosine,
-        };
-        assemble_prompt(&context, &knowledge, &self.directives)
-    }
 }
 
 /// Returns the scenarios whose titles the prompt has, because they have just opened.

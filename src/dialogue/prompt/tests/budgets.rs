@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::prompt::system::BlockRequest;
+use colloquy_memory::directive::SelectedDirectives;
 
 fn text(max: usize) -> impl Strategy<Value = String> {
     prop_oneof![

@@ -158,16 +158,18 @@ async fn run_turn_steps(
 /// are known.
 fn assemble_for_reply(services: &Services, input: &TurnInput, gathered: &GatheredContext) -> Result<Prompt, TurnError> {
     let prompt = gathered.assemble_prompt(services, input);
-    match input.given_reply() {
-        Some(_) => Ok(Prompt {
-            trace: TurnTrace {
-                candidates: prompt.map(|prompt| prompt.trace.candidates).unwrap_or_default(),
-                ..TurnTrace::default()
-            },
-            ..Prompt::default()
-        }),
-        None => prompt,
+    if input.given_reply().is_none() {
+        return prompt;
     }
+    let trace = prompt.map(|prompt| prompt.trace).unwrap_or_default();
+    Ok(Prompt {
+        trace: TurnTrace {
+            candidates: trace.candidates,
+            unlisted_facts: trace.unlisted_facts,
+            ..TurnTrace::default()
+        },
+        ..Prompt::default()
+    })
 }
 
 /// A turn whose reply is spoken.

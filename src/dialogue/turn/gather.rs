@@ -258,6 +258,8 @@ async fn read_side_by_side<'a>(
     let classifying = classify_timed(services, input, classify, state, watch);
     let reading = EarlyReading { services, input };
     let reads = EarlyReads::read_all(&reading);
+    // The first step that needs the state finds the state read.
+    let reads = async { tokio::try_join!(reads, async { Ok(state.load().await.map(drop)?) }).map(|(reads, ())| reads) };
     let searches_at_once = services.settings.recall.speculative || matches!(classify, IntentSource::Assumed);
     if searches_at_once && input.given_reply().is_none() {
         let recalling = recall_for_line(services, input, NeededSearches::ALL, standing, state, watch);

@@ -103,6 +103,17 @@ impl<'a> PreparedRemovals<'a> {
         )
     }
 
+    /// Returns the numbers of the turns of a dialogue that taught a statement which was removed, and not corrected. What
+    /// was made of such a turn may tell the statement in other words.
+    pub(super) fn removed_turns(&self, dialogue: DialogueId) -> impl Iterator<Item = u32> {
+        let removed = self.prepared.iter().map(|removal| removal.removed);
+        let sources = removed.filter(|removed| removed.correction.is_none());
+        let sources = sources.filter_map(|removed| removed.source);
+        sources
+            .filter(move |(source, _)| *source == dialogue)
+            .map(|(_, turn)| turn)
+    }
+
     /// Returns a line of a dialogue without what people removed or corrected after the line was said. Facts that other
     /// dialogues taught do not count: a rewind of those takes the facts back, and would not take back what was made of
     /// this line.
@@ -140,6 +151,11 @@ pub(super) fn mask_corrected_lines(removals: &PreparedRemovals<'_>, turns: &mut 
             *text = removals.mask_line(turn.dialogue, turn.committed_at, text);
         }
     }
+}
+
+/// Returns a text about a dialogue without what was removed since the dialogue began. `None`: nothing is left.
+pub(super) fn redact_text_of(removals: &PreparedRemovals<'_>, dialogue: DialogueId, text: &str) -> Option<String> {
+    removals.redact_since(dialogue.created_at(), text)
 }
 
 /// Returns the text without what was removed, whenever it was said. `None`: nothing is left.

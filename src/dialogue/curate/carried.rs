@@ -101,12 +101,8 @@ impl CarriedMaterial {
             let talk_locks = told_locks.get(&dialogue);
             talk_locks.is_some_and(|locks| locks.are_subset_of(disclosed))
         };
-        let forgotten_sources = || {
-            let forgotten = removed.iter().filter(|removed| removed.correction.is_none());
-            forgotten.map(|removed| removed.source)
-        };
         let is_forgotten =
-            |dialogue: DialogueId, turn: u32| forgotten_sources().any(|source| source == Some((dialogue, turn)));
+            |dialogue: DialogueId, turn: u32| removals.removed_turns(dialogue).any(|removed| removed == turn);
         let findings = findings.into_iter().filter(|finding| is_disclosed(finding.dialogue));
         let findings = findings.filter_map(|finding| {
             if finding.turns.iter().any(|turn| is_forgotten(finding.dialogue, *turn)) {
@@ -116,9 +112,7 @@ impl CarriedMaterial {
             Some(Finding { text, ..finding })
         });
         // Notes name no turns, and may tell what was forgotten in any words.
-        let is_whole = |pass: &&CurationPass| {
-            forgotten_sources().all(|source| source.is_none_or(|(dialogue, _)| dialogue != pass.dialogue))
-        };
+        let is_whole = |pass: &&CurationPass| removals.removed_turns(pass.dialogue).next().is_none();
         let passes = passes.iter().filter(|pass| is_disclosed(pass.dialogue));
         let lines = passes.filter(is_whole).flat_map(|pass| pass.memory.lines());
         let sentences = sentences

@@ -359,7 +359,8 @@ impl PassDraft {
         }
     }
 
-    /// Returns what the pass noted, without anything that the player asked to forget.
+    /// Returns what the pass noted, without anything that the player asked to forget, and without new lines that tell what
+    /// the pass has not read: an NPC may read the notes.
     pub(super) fn into_result(
         self,
         services: &Services,
@@ -369,13 +370,16 @@ impl PassDraft {
     ) -> PassResult {
         let forgotten = &material.forgotten;
         let committed_at = material.last.committed_at;
-        let lines = self
-            .memory
-            .as_str()
-            .lines()
-            .filter_map(|line| without_content(line, forgotten));
+        let is_old = |line: &str| material.memory.lines().any(|old_line| old_line == line);
+        let is_readable = |line: &&str| is_old(line) || !material.hidden.are_told_by(line);
+        let lines = self.memory.as_str().lines().filter(is_readable);
+        let lines = lines.filter_map(|line| without_content(line, forgotten));
         let memory = lines.collect::<Vec<_>>().join("\n");
-        let findings = self.findings.into_iter().filter_map(|new| {
+        let readable_findings = self
+            .findings
+            .into_iter()
+            .filter(|new| !material.hidden.are_told_by(&new.text));
+        let findings = readable_findings.filter_map(|new| {
             Some(Finding {
                 id: services.ids.next_id(),
                 world: world.clone(),

@@ -339,7 +339,8 @@ fn finding_values(findings: &[Finding], own_count: usize, forgotten: &[String]) 
             decided => !finding.is_open_to_model(),
             earlier => index >= own_count,
             text => shown_text(&finding.text),
-            reason => shown_text(&finding.decided.reason),
+            // The reason of a person is for the studio alone: an NPC may read the notes of the pass.
+            reason => finding.decided.decided_by.is_none().then(|| shown_text(&finding.decided.reason)),
         }
     });
     values.collect()

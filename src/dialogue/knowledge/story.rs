@@ -6,13 +6,13 @@ use minijinja::{Value, context};
 use super::{
     disclosures::Disclosures,
     entries::{Entries, Entry, Fate as _},
-    kind::{KindOfKnowledge, LineSearch, Rereading},
+    kind::{EarlyReading, KindOfKnowledge, LineSearch, Rereading},
     section::{Section, SectionSize, SectionSizes, TemplateValues, ToldParts},
 };
 use crate::{
     Services, locks,
-    prompt::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS, PromptContext, escape_untrusted},
-    redaction,
+    prompt::{ITEM_TOKENS, PromptContext, escape_untrusted},
+    redaction::{self, PreparedRemovals},
     settings::PromptSettings,
     turn::{TurnError, TurnInput},
 };
@@ -23,7 +23,11 @@ use colloquy_memory::{
 use colloquy_ports::{StoreResult, ledger::curation::StoryRow};
 
 /// The most tokens of the section.
-const STORY_TOKENS: u32 = 250;
+const STORY_TOKENS: u32 = 300;
+/// The tokens of the heading and the rule.
+const RULE_TOKENS: u32 = 70;
+/// The tokens of the words before a finding.
+const LABEL_TOKENS: u32 = 8;
 /// The most open findings of a prompt; the newest.
 const MAX_FINDINGS: usize = 3;
 /// The most lines of notes of a prompt; the last lines of the newest session.
@@ -57,22 +61,29 @@ fn may_have_story(services: &Services, input: &TurnInput, has_met: bool) -> bool
 }
 
 impl KindOfKnowledge for Story {
-    type Read<'a> = ();
+    type Read<'a> = Vec<StoryRow>;
     type Section<'a> = StorySection<'a>;
 
-    async fn find(search: &LineSearch<'_>, (): ()) -> Result<Self, TurnError> {
-        let LineSearch { services, input, .. } = *search;
-        if !may_have_story(services, input, search.told_texts.meeting.is_some()) {
-            return Ok(Self::default());
+    async fn read(reading: &EarlyReading<'_>) -> Result<Vec<StoryRow>, TurnError> {
+        let EarlyReading { services, input } = *reading;
+        if !may_have_story(services, input, false) {
+            return Ok(Vec::new());
         }
-        let curation = &services.ledger.curation;
-        let rows = curation
-            .load_story(&input.scope, &input.dialogue, input.started_at)
-            .await?;
+        Ok(load_rows(services, input).await?)
+    }
+
+    async fn find(search: &LineSearch<'_>, mut rows: Vec<StoryRow>) -> Result<Self, TurnError> {
+        let LineSearch { services, input, .. } = *search;
+        let has_met = search.told_texts.meeting.is_some();
+        if !may_have_story(services, input, false) && may_have_story(services, input, has_met) {
+            rows = load_rows(services, input).await?;
+        }
+        rows.retain(|row| !tells_removed(search.removals, row));
         let rows = filter_open_rows(services, input, rows).await?;
         let lines = rows.iter().flat_map(lines_of_row);
         let lines = lines.filter_map(|mut line| {
-            line.traced.text = redaction::redact_text(search.removals, &line.traced.text)?;
+            let dialogue = line.traced.dialogue_id;
+            line.traced.text = redaction::redact_text_of(search.removals, dialogue, &line.traced.text)?;
             Some(line)
         });
         Ok(Self::of_newest(lines.collect()))
@@ -98,14 +109,16 @@ impl KindOfKnowledge for Story {
         _told_parts: &ToldParts<'_>,
         remaining_tokens: u32,
     ) -> Result<StorySection<'a>, TurnError> {
-        let mut room = STORY_TOKENS.min(remaining_tokens.saturating_sub(HEADING_TOKENS + FRAME_TOKENS));
+        let mut room = STORY_TOKENS.min(remaining_tokens).saturating_sub(RULE_TOKENS);
         let mut entries = Entries::default();
         for (index, line) in self.0.iter().enumerate() {
             let remark = context.remark_for_dialogue(line.traced.dialogue_id);
             let text = remark.add_to(context, escape_untrusted(&line.traced.text))?;
+            let is_note = line.traced.part == StoryPart::Note;
+            let label_tokens = if is_note { 0 } else { LABEL_TOKENS };
             let entry = Entry {
                 index,
-                tokens: context.count(&text) + ITEM_TOKENS,
+                tokens: context.count(&text) + ITEM_TOKENS + label_tokens,
                 text,
                 detail: line.traced.part,
             };
@@ -138,27 +151,31 @@ impl Story {
     }
 }
 
-/// Returns the rows that the hearers may hear. The turns of this dialogue were said to them; of another session, what the
-/// session may have told must be open.
+async fn load_rows(services: &Services, input: &TurnInput) -> StoreResult<Vec<StoryRow>> {
+    let curation = &services.ledger.curation;
+    let rows = curation.load_story(&input.scope, &input.dialogue, input.started_at);
+    rows.await
+}
+
+/// True if a row may tell in other words what was removed from memory. Notes name no turns.
+fn tells_removed(removals: &PreparedRemovals<'_>, row: &StoryRow) -> bool {
+    let mut removed_turns = removals.removed_turns(row.dialogue);
+    removed_turns.any(|turn| row.part == StoryPart::Note || row.turns.contains(&turn))
+}
+
+/// Returns the rows that the hearers may hear. The turns of this dialogue were said to them. Of another session, all that its
+/// prompts had must be open: a pass also reads what a reply reported without a word.
 async fn filter_open_rows(services: &Services, input: &TurnInput, rows: Vec<StoryRow>) -> StoreResult<Vec<StoryRow>> {
     let is_own = |row: &StoryRow| row.dialogue == input.dialogue.id;
-    let known = rows.into_iter().filter(|row| is_own(row) || row.told_locks.is_some());
-    let locked = known.map(|mut row| {
-        // The checkpoint has the locks of this dialogue already.
-        let told_locks = row.told_locks.take().filter(|_| !is_own(&row)).unwrap_or_default();
-        row.told_locks = Some(told_locks.clone());
-        (row, told_locks)
+    let known_rows = rows.into_iter().filter(|row| is_own(row) || row.locks.is_some());
+    let locked_rows = known_rows.map(|row| {
+        let locks = row.locks.clone().filter(|_| !is_own(&row)).unwrap_or_default();
+        (row, locks)
     });
     // As for episodes, a greeting has nothing locked.
-    let usable = locked.filter(|(_, locks)| locks.is_empty() || !input.is_greeting());
-    locks::filter_open(
-        services,
-        &input.scope,
-        &input.world,
-        &input.viewpoint(),
-        usable.collect(),
-    )
-    .await
+    let usable_rows = locked_rows.filter(|(_, locks)| locks.is_empty() || !input.is_greeting());
+    let viewpoint = input.viewpoint();
+    locks::filter_open(services, &input.scope, &input.world, &viewpoint, usable_rows.collect()).await
 }
 
 /// Returns the lines of a row, the last one first.
@@ -172,14 +189,18 @@ fn lines_of_row(row: &StoryRow) -> Vec<StoryLine> {
             text: text.to_owned(),
             fate: CandidateFate::OVER_BUDGET,
         },
-        locks: row.told_locks.clone().unwrap_or_default(),
+        locks: row.locks.clone().unwrap_or_default(),
     });
     lines.collect()
 }
 
 impl Section for StorySection<'_> {
     fn tokens(&self) -> u32 {
-        self.entries.tokens()
+        let tokens = self.entries.tokens();
+        if tokens > 0 { tokens + RULE_TOKENS } else { 0 }
+    }
+    fn framed_tokens(&self) -> u32 {
+        self.tokens()
     }
     fn drop_least(&mut self) -> bool {
         self.entries.drop_last()

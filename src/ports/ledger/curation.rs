@@ -63,8 +63,10 @@ pub struct StoryRow {
     pub text: String,
     /// When the last turn of the pass was committed.
     pub noted_at: DateTime<Utc>,
-    /// The locks of what the session may have told. `None`: they are unknown.
-    pub told_locks: Option<DisclosureLocks>,
+    /// The turns that a finding is about. Empty for notes.
+    pub turns: Vec<u32>,
+    /// The locks of what the prompts of the session had. `None`: they are unknown.
+    pub locks: Option<DisclosureLocks>,
 }
 
 /// The passes of a player's sessions.

@@ -48,7 +48,7 @@ const MAX_CARRIED_PASSES: u32 = 3;
 const MAX_CARRIED_TURNS: u32 = 12;
 const MAX_CARRIED_SENTENCES: u32 = 5;
 /// The most findings and notes of a turn's story.
-const MAX_STORY_ROWS: u32 = 20;
+const MAX_STORY_ROWS: u32 = 12;
 
 pub(super) struct SqlCurationStore(pub(super) Arc<Engine>);
 
@@ -164,38 +164,27 @@ macro_rules! sessions_of_pair {
         )
     };
 }
-/// The locks of what the session of a row may have told by `$5`.
-macro_rules! told_locks_of_session {
-    ($dialogue:literal) => {
-        concat!(
-            "(SELECT COALESCE(",
-            member_of!("c.body", "told_locks"),
-            ", ",
-            member_of!("c.body", "locks"),
-            ") FROM turns t CROSS JOIN checkpoints c WHERE t.tenant = $1 AND t.dialogue = ",
-            $dialogue,
-            " AND t.stands = TRUE AND t.committed_at <= $5 AND c.tenant = $1 AND c.turn = t.id
-              ORDER BY t.number DESC LIMIT 1)"
-        )
-    };
-}
-/// Notes of the last pass of each session, and open findings that no person has decided about.
+/// Notes of the last pass of each session, and open findings, each with the locks of what the prompts of its session had.
 const STORY: &str = concat!(
-    "SELECT 'note' AS part, p.dialogue, p.memory, p.at AS noted_at, p.id AS id, ",
-    told_locks_of_session!("p.dialogue"),
-    " FROM curation_passes p WHERE p.tenant = $1 AND p.lifted_at IS NULL AND p.memory <> '' AND p.at <= $5 AND p.dialogue ",
+    "SELECT s.part, s.dialogue, s.text, s.turns, s.noted_at, (SELECT ",
+    member_of!("c.body", "locks"),
+    " FROM turns t CROSS JOIN checkpoints c WHERE t.tenant = $1 AND t.dialogue = s.dialogue AND t.stands = TRUE
+        AND t.committed_at <= $5 AND c.tenant = $1 AND c.turn = t.id ORDER BY t.number DESC LIMIT 1)
+     FROM (
+        SELECT 'note' AS part, p.dialogue AS dialogue, p.memory AS text, '[]' AS turns, p.at AS noted_at, p.id AS id
+        FROM curation_passes p WHERE p.tenant = $1 AND p.lifted_at IS NULL AND p.memory <> '' AND p.at <= $5 AND p.dialogue ",
     sessions_of_pair!(),
     " AND NOT EXISTS (SELECT 1 FROM curation_passes n WHERE n.tenant = $1 AND n.dialogue = p.dialogue
-        AND n.lifted_at IS NULL AND n.at <= $5 AND n.to_turn > p.to_turn)
-     UNION ALL SELECT f.kind, f.dialogue, f.text, f.at, f.id, ",
-    told_locks_of_session!("f.dialogue"),
-    " FROM curation_findings f CROSS JOIN curation_decisions d
-     WHERE f.tenant = $1 AND f.lifted_at IS NULL AND f.at <= $5 AND f.dialogue ",
+            AND n.lifted_at IS NULL AND n.at <= $5 AND n.to_turn > p.to_turn)
+        UNION ALL SELECT f.kind, f.dialogue, f.text, f.turns, f.at, f.id
+        FROM curation_findings f CROSS JOIN curation_decisions d
+        WHERE f.tenant = $1 AND f.lifted_at IS NULL AND f.at <= $5 AND f.dialogue ",
     sessions_of_pair!(),
     " AND d.tenant = $1 AND d.decision = 'open' AND d.seq = (
-        SELECT c.seq FROM curation_decisions c WHERE c.tenant = $1 AND c.finding = f.id AND c.lifted_at IS NULL
-        ORDER BY CASE WHEN c.decided_by IS NULL THEN 1 ELSE 0 END, c.seq DESC LIMIT 1)
-     ORDER BY noted_at DESC, id DESC LIMIT $6"
+            SELECT c.seq FROM curation_decisions c WHERE c.tenant = $1 AND c.finding = f.id AND c.lifted_at IS NULL
+            ORDER BY CASE WHEN c.decided_by IS NULL THEN 1 ELSE 0 END, c.seq DESC LIMIT 1)
+        ORDER BY noted_at DESC, id DESC LIMIT $6
+     ) s ORDER BY s.noted_at DESC, s.id DESC"
 );
 const PLAYER_PASSES: &str = "SELECT
         (SELECT COUNT(*) FROM curation_passes p WHERE p.tenant = $1 AND p.player = $2 AND p.player <> '' AND p.at > $3),
@@ -274,17 +263,13 @@ fn read_sentence(columns: &mut Columns<'_>) -> StoreResult<CarriedSentence> {
 }
 
 fn read_story_row(columns: &mut Columns<'_>) -> StoreResult<StoryRow> {
-    let part = columns.named(StoryPart::ALL, StoryPart::as_str)?;
-    let dialogue = columns.id()?;
-    let text = columns.next()?;
-    let noted_at = columns.time()?;
-    let _id: &str = columns.next()?;
     Ok(StoryRow {
-        part,
-        dialogue,
-        text,
-        noted_at,
-        told_locks: columns.maybe_id()?,
+        part: columns.named(StoryPart::ALL, StoryPart::as_str)?,
+        dialogue: columns.id()?,
+        text: columns.next()?,
+        turns: columns.json()?,
+        noted_at: columns.time()?,
+        locks: columns.maybe_id()?,
     })
 }
 
@@ -577,9 +562,8 @@ sqlite_plan_tests! {
             }
             let story = plan(STORY).await;
             assert!(story.contains("dialogues_of_player (tenant=? AND player=? AND created_at<?)"), "{story}");
-            for table in ["p", "n", "f", "d", "t", "c"] {
-                assert!(!story.contains(&format!("SCAN {table}\n")), "{story}");
-            }
+            let scans = story.lines().filter(|line| ["p", "n", "f", "d", "t", "c"].iter().any(|table| line.trim().ends_with(&format!("SCAN {table}"))));
+            assert_eq!(scans.count(), 0, "{story}");
             let plan = plan(CARRIED_SENTENCES).await;
             assert!(plan.contains("state_events_of_dialogue (tenant=? AND world=? AND dialogue=? AND at<?)"), "{plan}");
             let of_player = "curation_passes_of_player (tenant=? AND player=? AND at>?)";

@@ -268,7 +268,7 @@ pub struct InsightTrace {
 }
 
 /// What a line of the story is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StoryPart {
     /// A line of the narrative memory of a curation pass.

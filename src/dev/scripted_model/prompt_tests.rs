@@ -21,7 +21,7 @@ fn render(language: &str, name: &str, values: minijinja::Value) -> String {
         ..values,
         ..context! {
             directives => context! { texts => none(), instructions => none(), fails_if => none() },
-            insights => none(), scene_notes => none(), own_prompt => false, hears_others => false,
+            insights => none(), story => none(), scene_notes => none(), own_prompt => false, hears_others => false,
         }
     };
     env.render_str(&source, values).unwrap()

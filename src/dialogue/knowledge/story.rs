@@ -23,12 +23,12 @@ use colloquy_memory::{
 use colloquy_ports::{StoreResult, ledger::curation::StoryRow};
 
 /// The most tokens of the section.
-const STORY_TOKENS: u32 = 300;
+const STORY_TOKENS: u32 = 400;
 /// The tokens of the heading and the rule.
-const RULE_TOKENS: u32 = 70;
+const RULE_TOKENS: u32 = 100;
 /// The tokens of the words before a finding.
 const LABEL_TOKENS: u32 = 8;
-/// The most open findings of a prompt; the newest.
+/// The most open findings of a prompt: contradictions first, proposed events last, and the newest of each.
 const MAX_FINDINGS: usize = 3;
 /// The most lines of notes of a prompt; the last lines of the newest session.
 const MAX_NOTES: usize = 6;
@@ -146,6 +146,9 @@ impl Story {
     fn of_newest(lines: Vec<StoryLine>) -> Self {
         let is_note = |line: &StoryLine| line.traced.part == StoryPart::Note;
         let (notes, findings): (Vec<StoryLine>, Vec<StoryLine>) = lines.into_iter().partition(is_note);
+        let mut findings = findings;
+        // The sort is stable: of one kind, the newest stay first.
+        findings.sort_by_key(|line| line.traced.part);
         let newest_findings = findings.into_iter().take(MAX_FINDINGS);
         Self(newest_findings.chain(notes.into_iter().take(MAX_NOTES)).collect())
     }
@@ -207,7 +210,10 @@ impl Section for StorySection<'_> {
     }
 
     fn add_values(&self, values: &mut TemplateValues<'_>) -> Result<(), TurnError> {
-        let entries = self.entries.items.iter();
+        // Notes were chosen from the newest, and are read from the oldest: a later note may refer to an earlier one.
+        let is_note = |entry: &&Entry<StoryPart>| entry.detail == StoryPart::Note;
+        let findings = self.entries.items.iter().filter(|entry| !is_note(entry));
+        let entries = findings.chain(self.entries.items.iter().rev().filter(is_note));
         let lines = entries.map(|entry| context! { part => entry.detail.as_str(), text => entry.text.as_str() });
         values.add_changing("story", lines.collect::<Vec<Value>>());
         Ok(())

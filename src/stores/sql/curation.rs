@@ -183,8 +183,8 @@ const STORY: &str = concat!(
     " AND d.tenant = $1 AND d.decision = 'open' AND d.seq = (
             SELECT c.seq FROM curation_decisions c WHERE c.tenant = $1 AND c.finding = f.id AND c.lifted_at IS NULL
             ORDER BY CASE WHEN c.decided_by IS NULL THEN 1 ELSE 0 END, c.seq DESC LIMIT 1)
-        ORDER BY noted_at DESC, id DESC LIMIT $6
-     ) s ORDER BY s.noted_at DESC, s.id DESC"
+        ORDER BY noted_at DESC, id LIMIT $6
+     ) s ORDER BY s.noted_at DESC, s.id"
 );
 const PLAYER_PASSES: &str = "SELECT
         (SELECT COUNT(*) FROM curation_passes p WHERE p.tenant = $1 AND p.player = $2 AND p.player <> '' AND p.at > $3),

@@ -25,11 +25,11 @@ use super::{Stage, TestDialogue, insights::ask_of_the_well, statement};
 use crate::support::run;
 
 /// The heading in a prompt.
-const HEADING: &str = "[What is open in the story]";
+const HEADING: &str = "[What is still open]";
 
 /// The lines of the story in the prompt of a pass with a hint and a note.
 const LINES: [&str; 2] = [
-    "(waits for its day) The bell rang by itself.",
+    "(not yet answered) The bell rang by itself.",
     "Anna wants the key from Mira.",
 ];
 

@@ -61,15 +61,22 @@ macro_rules! select_passes {
         )
     };
 }
+/// The decision about the finding `f` that counts: a person's before the model's, and then the last one.
+macro_rules! decision_that_counts {
+    () => {
+        "(SELECT c.seq FROM curation_decisions c WHERE c.tenant = $1 AND c.finding = f.id AND c.lifted_at IS NULL
+            ORDER BY CASE WHEN c.decided_by IS NULL THEN 1 ELSE 0 END, c.seq DESC LIMIT 1)"
+    };
+}
 /// The columns of [`read_finding`]: findings with the decision that counts.
 macro_rules! select_findings {
     ($rest:expr) => {
         concat!(
             "SELECT f.id, f.world, f.dialogue, f.kind, f.text, f.turns, f.at, d.decision, d.reason, d.decided_by, d.at
              FROM curation_findings f CROSS JOIN curation_decisions d
-             WHERE f.tenant = $1 AND f.lifted_at IS NULL AND d.tenant = $1 AND d.seq = (
-                SELECT c.seq FROM curation_decisions c WHERE c.tenant = $1 AND c.finding = f.id AND c.lifted_at IS NULL
-                ORDER BY CASE WHEN c.decided_by IS NULL THEN 1 ELSE 0 END, c.seq DESC LIMIT 1) ",
+             WHERE f.tenant = $1 AND f.lifted_at IS NULL AND d.tenant = $1 AND d.seq = ",
+            decision_that_counts!(),
+            " ",
             $rest
         )
     };
@@ -180,10 +187,9 @@ const STORY: &str = concat!(
         FROM curation_findings f CROSS JOIN curation_decisions d
         WHERE f.tenant = $1 AND f.lifted_at IS NULL AND f.at <= $5 AND f.dialogue ",
     sessions_of_pair!(),
-    " AND d.tenant = $1 AND d.decision = 'open' AND d.seq = (
-            SELECT c.seq FROM curation_decisions c WHERE c.tenant = $1 AND c.finding = f.id AND c.lifted_at IS NULL
-            ORDER BY CASE WHEN c.decided_by IS NULL THEN 1 ELSE 0 END, c.seq DESC LIMIT 1)
-        ORDER BY noted_at DESC, id LIMIT $6
+    " AND d.tenant = $1 AND d.decision = 'open' AND d.seq = ",
+    decision_that_counts!(),
+    " ORDER BY noted_at DESC, id LIMIT $6
      ) s ORDER BY s.noted_at DESC, s.id"
 );
 const PLAYER_PASSES: &str = "SELECT

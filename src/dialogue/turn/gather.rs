@@ -257,9 +257,12 @@ async fn read_side_by_side<'a>(
     let standing = facts.load_standing(&input.scope, &viewpoint, gossip, now, MAX_STANDING_FACTS);
     let classifying = classify_timed(services, input, classify, state, watch);
     let reading = EarlyReading { services, input };
-    let reads = EarlyReads::read_all(&reading);
-    // The first step that needs the state finds the state read.
-    let reads = async { tokio::try_join!(reads, async { Ok(state.load().await.map(drop)?) }).map(|(reads, ())| reads) };
+    let reads = async {
+        // The first step that needs the state finds the state read.
+        let (reads, state) = tokio::join!(EarlyReads::read_all(&reading), state.load());
+        state?;
+        reads
+    };
     let searches_at_once = services.settings.recall.speculative || matches!(classify, IntentSource::Assumed);
     if searches_at_once && input.given_reply().is_none() {
         let recalling = recall_for_line(services, input, NeededSearches::ALL, standing, state, watch);

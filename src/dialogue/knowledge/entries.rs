@@ -3,7 +3,7 @@
 use crate::prompt::{ContentHash, ITEM_TOKENS, PromptContext};
 use colloquy_memory::{
     packing::{PackingBudget, pack_texts},
-    trace::{CandidateFate, InsightFate, LoreFate},
+    trace::{CandidateFate, EpisodeFate, InsightFate, LoreFate},
 };
 
 /// A selected entry.
@@ -44,6 +44,10 @@ impl Fate for LoreFate {
     const OVER_BUDGET: Self = Self::OverBudget;
 }
 impl Fate for InsightFate {
+    const USED: Self = Self::Used;
+    const OVER_BUDGET: Self = Self::OverBudget;
+}
+impl Fate for EpisodeFate {
     const USED: Self = Self::Used;
     const OVER_BUDGET: Self = Self::OverBudget;
 }

@@ -9,7 +9,7 @@ use super::{
     entries::Entries,
     kind::{KindOfKnowledge, LineSearch, Rereading},
     section::{Section, SectionSize, SectionSizes, TemplateValues, ToldParts},
-    traced_fact::{is_promise_to_end, reread_fact},
+    traced_fact::{is_promise_to_end, reread_fact, shown_facts},
 };
 use crate::{
     prompt::{FRAME_TOKENS, HEADING_TOKENS, PromptContext, attribute_statement},
@@ -17,7 +17,7 @@ use crate::{
     settings::PromptSettings,
     turn::{TurnError, TurnInput},
 };
-use colloquy_core::ids::{DialogueId, FactId};
+use colloquy_core::ids::DialogueId;
 use colloquy_memory::{
     agreement::canonical_words,
     fact::{Fact, FactKind},
@@ -122,8 +122,7 @@ impl KindOfKnowledge for FoundFacts {
     }
 
     fn add_disclosures(&self, _input: &TurnInput, trace: &TurnTrace, disclosures: &mut Disclosures) {
-        let shown_candidates = trace.candidates.iter().filter(|traced| traced.fate.is_in_prompt());
-        let shown_ids: HashSet<FactId> = shown_candidates.map(|traced| traced.fact).collect();
+        let shown_ids = shown_facts(trace);
         let bodies = self.hits.iter().map(|hit| &hit.body);
         for body in bodies.filter(|body| shown_ids.contains(&body.id)) {
             disclosures.add_text(&body.view.content, &body.locks);

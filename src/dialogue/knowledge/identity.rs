@@ -8,15 +8,12 @@ use minijinja::{Value, context};
 use super::{
     disclosures::Disclosures,
     kind::{EarlyReading, KindOfKnowledge, LineSearch, Rereading},
-    section::{Section, SectionSize, SectionSizes, TemplateValues, ToldParts},
+    section::{Section, SectionSize, SectionSizes, TemplateValues, ToldParts, room_under_heading},
 };
 use crate::{
     Services,
     locks::{self, LocksByWords},
-    prompt::{
-        Attribution, FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS, PromptContext, PromptReader, Remark, attribute_to,
-        escape_untrusted,
-    },
+    prompt::{Attribution, ITEM_TOKENS, PromptContext, PromptReader, Remark, attribute_to, escape_untrusted},
     settings::PromptSettings,
     turn::{TurnError, TurnInput},
 };
@@ -110,7 +107,7 @@ impl KindOfKnowledge for Identity {
         remaining_tokens: u32,
     ) -> Result<IdentitySection, TurnError> {
         let budget = context.settings.prompt.acquaintance_tokens;
-        let mut room = budget.min(remaining_tokens.saturating_sub(HEADING_TOKENS + FRAME_TOKENS));
+        let mut room = room_under_heading(budget, remaining_tokens);
         let mut section = IdentitySection::default();
         section.select_names(context, &mut room)?;
         if let Some(meeting) = &self.meeting {

@@ -13,11 +13,11 @@ use super::{
     disclosures::Disclosures,
     entries::{Entries, Entry, Fate as _},
     kind::{EarlyReading, KindOfKnowledge, LineSearch, Rereading},
-    section::{Section, SectionSize, SectionSizes, TemplateValues, ToldParts},
+    section::{Section, SectionSize, SectionSizes, TemplateValues, ToldParts, room_under_heading},
 };
 use crate::{
     locks,
-    prompt::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS, PromptContext, escape_untrusted},
+    prompt::{ITEM_TOKENS, PromptContext, escape_untrusted},
     redaction,
     settings::PromptSettings,
     turn::{TurnError, TurnInput},
@@ -118,7 +118,7 @@ impl KindOfKnowledge for Insights {
         remaining_tokens: u32,
     ) -> Result<InsightSection<'a>, TurnError> {
         let budget = context.settings.prompt.insight_tokens;
-        let mut room = budget.min(remaining_tokens.saturating_sub(HEADING_TOKENS + FRAME_TOKENS));
+        let mut room = room_under_heading(budget, remaining_tokens);
         let mut entries = Entries::default();
         let mut shown_sentences = HashSet::new();
         for (index, insight) in self.0.iter().take(MAX_INSIGHT_LINES).enumerate() {

@@ -54,7 +54,7 @@ pub(crate) trait KindOfKnowledge: Default {
     /// The store's, or a template that cannot be rendered any more.
     async fn reread(rereading: &Rereading<'_>, changes: &mut Vec<String>) -> Result<Self, TurnError>;
 
-    /// Selects what fits the budget of the section and `remaining_tokens`, without what `told` tells already.
+    /// Selects what fits the budget of the section and `remaining_tokens`, without what `told_parts` tell already.
     ///
     /// # Errors
     /// A template that cannot be rendered.

@@ -7,11 +7,11 @@ use super::{
     disclosures::Disclosures,
     entries::{Entries, Entry},
     kind::{KindOfKnowledge, LineSearch, Rereading},
-    section::{Section, SectionSize, SectionSizes, TemplateValues, ToldParts},
+    section::{Section, SectionSize, SectionSizes, TemplateValues, ToldParts, room_under_heading},
 };
 use crate::{
     Services,
-    prompt::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS, PromptContext, escape_untrusted},
+    prompt::{ITEM_TOKENS, PromptContext, escape_untrusted},
     settings::PromptSettings,
     turn::{TurnError, TurnInput},
 };
@@ -89,7 +89,7 @@ impl KindOfKnowledge for Overheard {
         remaining_tokens: u32,
     ) -> Result<OverheardSection, TurnError> {
         let budget = context.settings.prompt.overheard_tokens;
-        let mut room = budget.min(remaining_tokens.saturating_sub(HEADING_TOKENS + FRAME_TOKENS));
+        let mut room = room_under_heading(budget, remaining_tokens);
         let mut entries = Entries::<String>::default();
         for (index, line) in self.lines.iter().enumerate().rev() {
             let detail = escape_untrusted(&line.name);

@@ -3,10 +3,10 @@
 use super::{
     entries::{Entries, Entry},
     kind::{KindOfKnowledge, LineSearch, Rereading},
-    section::{Section, SectionSize, SectionSizes, TemplateValues, ToldParts, with_heading},
+    section::{Section, SectionSize, SectionSizes, TemplateValues, ToldParts, room_under_heading, with_heading},
 };
 use crate::{
-    prompt::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS, PromptContext, escape_untrusted},
+    prompt::{ITEM_TOKENS, PromptContext, escape_untrusted},
     settings::PromptSettings,
     turn::{TurnError, TurnInput},
 };
@@ -63,7 +63,7 @@ impl KindOfKnowledge for SceneNotes {
 impl SceneNoteSection {
     /// Selects the latest notes that fit the budget and the room that is left.
     fn select_latest(notes: &[String], budget: u32, remaining_tokens: u32, count: &dyn Fn(&str) -> u32) -> Self {
-        let mut room = budget.min(remaining_tokens.saturating_sub(HEADING_TOKENS + FRAME_TOKENS));
+        let mut room = room_under_heading(budget, remaining_tokens);
         let mut entries = Entries::<()>::default();
         for (index, note) in notes.iter().enumerate().rev() {
             let text = escape_untrusted(note);

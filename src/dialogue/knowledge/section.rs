@@ -60,6 +60,11 @@ pub(super) const fn with_heading(tokens: u32) -> u32 {
     }
 }
 
+/// Returns the tokens for the entries of a list within `budget` and `remaining_tokens`, beside the heading of the list.
+pub(super) fn room_under_heading(budget: u32, remaining_tokens: u32) -> u32 {
+    budget.min(remaining_tokens.saturating_sub(HEADING_TOKENS + FRAME_TOKENS))
+}
+
 /// What the sections selected so far tell.
 #[derive(Default)]
 pub(crate) struct ToldParts<'a> {
@@ -158,22 +163,15 @@ impl SectionSizes {
 
     /// Adds a section, or a further part of a section.
     pub(crate) fn add(&mut self, size: SectionSize, add_content: impl FnOnce(&mut ContentHash)) {
-        let position = self.0.iter().position(|(other, _)| other.name == size.name);
-        let index = position.unwrap_or_else(|| {
-            self.0.push((
-                SectionSize {
-                    tokens: 0,
-                    dropped: Vec::new(),
-                    ..size
-                },
-                ContentHash::default(),
-            ));
-            self.0.len() - 1
-        });
-        let (sum, hash) = &mut self.0[index];
-        sum.tokens += size.tokens;
-        sum.dropped.extend(size.dropped);
-        add_content(hash);
+        if let Some((sum, hash)) = self.0.iter_mut().find(|(other, _)| other.name == size.name) {
+            sum.tokens += size.tokens;
+            sum.dropped.extend(size.dropped);
+            add_content(hash);
+        } else {
+            let mut hash = ContentHash::default();
+            add_content(&mut hash);
+            self.0.push((size, hash));
+        }
     }
 
     /// Returns the sections of the trace.

@@ -13,7 +13,7 @@ use super::{
     found_facts::FoundFacts,
     kind::{KindOfKnowledge, LineSearch, Rereading},
     section::{Section, SectionSize, SectionSizes, TemplateValues, ToldParts},
-    traced_fact::{is_promise_to_end, reread_fact},
+    traced_fact::{is_promise_to_end, reread_fact, shown_facts},
 };
 use crate::{
     prompt::{
@@ -185,8 +185,7 @@ impl KindOfKnowledge for StandingFacts {
     }
 
     fn add_disclosures(&self, _input: &TurnInput, trace: &TurnTrace, disclosures: &mut Disclosures) {
-        let shown_candidates = trace.candidates.iter().filter(|traced| traced.fate.is_in_prompt());
-        let shown_ids: HashSet<FactId> = shown_candidates.map(|traced| traced.fact).collect();
+        let shown_ids = shown_facts(trace);
         for fact in self.0.iter().filter(|fact| shown_ids.contains(&fact.id)) {
             disclosures.add_text(&fact.view.content, &fact.locks);
             if fact.audience.private_to.is_some() {

@@ -74,8 +74,8 @@ impl KindOfKnowledge for Story {
 
     async fn find(search: &LineSearch<'_>, mut rows: Vec<StoryRow>) -> Result<Self, TurnError> {
         let LineSearch { services, input, .. } = *search;
-        let has_met = search.told_texts.meeting.is_some();
-        if !may_have_story(services, input, false) && may_have_story(services, input, has_met) {
+        let was_read = may_have_story(services, input, false);
+        if !was_read && may_have_story(services, input, search.told_texts.meeting.is_some()) {
             rows = load_rows(services, input).await?;
         }
         rows.retain(|row| !tells_removed(search.removals, row));
@@ -145,8 +145,7 @@ impl Story {
     /// Keeps the newest findings, and the last lines of the newest notes.
     fn of_newest(lines: Vec<StoryLine>) -> Self {
         let is_note = |line: &StoryLine| line.traced.part == StoryPart::Note;
-        let (notes, findings): (Vec<StoryLine>, Vec<StoryLine>) = lines.into_iter().partition(is_note);
-        let mut findings = findings;
+        let (notes, mut findings): (Vec<StoryLine>, Vec<StoryLine>) = lines.into_iter().partition(is_note);
         // The sort is stable: of one kind, the newest stay first.
         findings.sort_by_key(|line| line.traced.part);
         let newest_findings = findings.into_iter().take(MAX_FINDINGS);

@@ -5,7 +5,7 @@ use minijinja::{Value, context};
 use super::{
     entries::{Entries, Entry},
     kind::{KindOfKnowledge, LineSearch, Rereading},
-    section::{Section, SectionSize, SectionSizes, TemplateValues, ToldParts},
+    section::{Section, SectionSize, SectionSizes, TemplateValues, ToldParts, room_under_heading},
 };
 use crate::{
     prompt::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS, PromptContext, escape_untrusted},
@@ -54,9 +54,7 @@ impl KindOfKnowledge for Summaries {
         let of_episodes = budgets.episode_tokens.saturating_add(HEADING_TOKENS + FRAME_TOKENS);
         let reserved_tokens = if told_parts.has_episodes { of_episodes } else { 0 };
         let remaining_tokens = remaining_tokens.saturating_sub(reserved_tokens);
-        let mut room = budgets
-            .summary_tokens
-            .min(remaining_tokens.saturating_sub(HEADING_TOKENS + FRAME_TOKENS));
+        let mut room = room_under_heading(budgets.summary_tokens, remaining_tokens);
         // The history has no gaps.
         let is_in_history =
             |summary: &Summary| told_parts.has_turn(summary.from_turn) && told_parts.has_turn(summary.to_turn);

@@ -1,12 +1,22 @@
 //! Facts in a trace.
 
+use std::collections::HashSet;
+
 use super::kind::Rereading;
+use colloquy_core::ids::FactId;
 use colloquy_memory::{
     fact::{Fact, Statement},
     party,
-    trace::{CandidateFate, CandidateTrace},
+    trace::{CandidateFate, CandidateTrace, TurnTrace},
 };
 use colloquy_ports::{StoreResult, ledger::facts::FactHistoryEntry};
+
+/// Returns the facts in the prompt with this trace.
+pub(super) fn shown_facts(trace: &TurnTrace) -> HashSet<FactId> {
+    let candidates = trace.candidates.iter();
+    let shown_candidates = candidates.filter(|traced| traced.fate.is_in_prompt());
+    shown_candidates.map(|traced| traced.fact).collect()
+}
 
 /// Reads a fact of the prompt. A later statement that only reworded the fact does not count; an edit by a person does.
 pub(super) async fn reread_fact(

@@ -155,9 +155,8 @@ impl<'a> Selection<'a> {
     /// Returns the facts that the prompt has without a search.
     fn told_facts(&self) -> ToldParts<'_> {
         let mut told_parts = ToldParts::default();
-        for section in self.knowledge.sections() {
-            section.add_told(&mut told_parts);
-        }
+        self.knowledge.identity.add_told(&mut told_parts);
+        self.knowledge.standing_facts.add_told(&mut told_parts);
         told_parts
     }
 

@@ -14,12 +14,12 @@ use super::{
         disclosures::Disclosures,
         entries::{Entries, Entry},
         kind::{EarlyReading, KindOfKnowledge, LineSearch, Rereading},
-        section::{Section, SectionSize, SectionSizes, TemplateValues, ToldParts},
+        section::{Section, SectionSize, SectionSizes, TemplateValues, ToldParts, room_under_heading},
     },
     EpisodeHit, ReadEpisodes, find_candidates, read_episodes, reread_episodes,
 };
 use crate::{
-    prompt::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS, PromptContext, escape_untrusted},
+    prompt::{ITEM_TOKENS, PromptContext, escape_untrusted},
     settings::PromptSettings,
     turn::{TurnError, TurnInput},
 };
@@ -50,8 +50,8 @@ struct ShownEpisode {
 pub(crate) struct EpisodeSection<'a> {
     hits: &'a [EpisodeHit],
     dialogue: DialogueId,
-    /// Most important for the prompt first.
-    entries: Entries<ShownEpisode>,
+    /// Most important for the prompt first. Their fates are in `ranked`.
+    entries: Entries<ShownEpisode, EpisodeFate>,
     /// All considered episodes; first those to use.
     ranked: Vec<RankedEpisode>,
 }
@@ -111,7 +111,7 @@ impl KindOfKnowledge for Episodes {
             ranked,
         };
         let budget = context.settings.prompt.episode_tokens;
-        let room = budget.min(remaining_tokens.saturating_sub(HEADING_TOKENS + FRAME_TOKENS));
+        let room = room_under_heading(budget, remaining_tokens);
         section.fit_into(context, &told_texts, room)?;
         Ok(section)
     }
@@ -240,18 +240,13 @@ impl EpisodeSection<'_> {
         let text = remark.add_to(context, escape_untrusted(&episode.text))?;
         let place = episode.place.as_deref().map(escape_untrusted);
         let tokens = context.count(&text) + place.as_deref().map_or(0, |place| context.count(place)) + ITEM_TOKENS;
-        self.ranked[rank].fate = EpisodeFate::OverBudget;
-        if tokens <= *room {
-            self.ranked[rank].fate = EpisodeFate::Used;
-            let detail = ShownEpisode { place, is_of_line };
-            let entry = Entry {
-                index,
-                text,
-                tokens,
-                detail,
-            };
-            self.entries.fit(entry, room);
-        }
+        let entry = Entry {
+            index,
+            text,
+            tokens,
+            detail: ShownEpisode { place, is_of_line },
+        };
+        self.ranked[rank].fate = self.entries.fit(entry, room);
         Ok(())
     }
 

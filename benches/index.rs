@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use colloquy::{
     adapters::in_process::fact_index::{FactIndexOptions, InProcessFactIndex},
     ids::{NpcId, WorldId},
-    memory::fact::Knower,
+    memory::disclosure::audience::Knower,
     ports::{
         StoreResult,
         vectors::{CandidateLimits, CandidateQuery, FactIndex, IndexPoint, PointSource},

@@ -15,8 +15,11 @@ use colloquy::{
     adapters::sqlite::{self, SqliteOptions},
     ids::{DialogueKind, FactId, NodeId, NpcId, TurnId, WorldId},
     memory::{
-        fact::{Audience, Cause, FactKind, Importance, Knower, NewFact, Polarity, Statement, Tense, Viewpoint},
-        private_terms::PrivateTerms,
+        disclosure::{
+            audience::{Audience, Knower, Viewpoint},
+            private_terms::PrivateTerms,
+        },
+        fact::{Cause, FactKind, Importance, NewFact, Polarity, Statement, Tense},
         trace::{
             ActionsTrace, CandidateFate, CandidateTrace, PromptSources, ScoreParts, Timings, TopicGate, TurnTrace,
         },
@@ -214,7 +217,7 @@ impl LedgerBench {
             place: None,
             progress: None,
             told_in: vec![],
-            locks: colloquy::memory::locks::DisclosureLocks::default(),
+            locks: colloquy::memory::disclosure::locks::DisclosureLocks::default(),
             told_locks: None,
             locked: Vec::new(),
             confided: Some(PrivateTerms::default().with_lines(["The player likes grapes from the old orchard"])),
@@ -259,7 +262,7 @@ impl LedgerBench {
                 pinned: false,
             },
             valid_at: SystemClock.now(),
-            locks: colloquy::memory::locks::DisclosureLocks::default(),
+            locks: colloquy::memory::disclosure::locks::DisclosureLocks::default(),
             expires_at: None,
             cause: Cause::Edit(self.ids.next_id()),
             source: None,
@@ -370,7 +373,7 @@ fn bench_reads(criterion: &mut Criterion) {
             npc,
             factions: vec!["guild".parse().unwrap()],
             player: Some("p1".parse().unwrap()),
-            watchers: colloquy::memory::fact::Watchers::default(),
+            watchers: colloquy::memory::disclosure::audience::Watchers::default(),
             sees_all_players: false,
         };
         let asked: Vec<FactId> = ids.iter().copied().step_by(size / 80).take(80).collect();

@@ -18,7 +18,7 @@ use colloquy::{
     },
     config::{Config, ConfigSources},
     ids::{NpcId, WorldId},
-    memory::fact::Knower,
+    memory::disclosure::audience::Knower,
     ports::{
         StoreResult,
         clock::{Clock as _, SystemClock},

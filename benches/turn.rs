@@ -39,7 +39,8 @@ use colloquy::{
     memory::{
         authored::{Language, Npc, Persona, World, WorldSettings},
         calibration::Calibration,
-        fact::{Audience, Cause, FactKind, Importance, Knower, NewFact, Polarity, Statement, Tense},
+        disclosure::audience::{Audience, Knower},
+        fact::{Cause, FactKind, Importance, NewFact, Polarity, Statement, Tense},
         lore::LoreEntry,
     },
     mock_llm::{self, MockHandle, MockOptions},
@@ -352,7 +353,7 @@ impl TurnBench {
             embedding: ClusteredEmbedder::vector_of(&statement.embedded_text()),
             statement,
             valid_at: self.services.clock.now() - chrono::Duration::minutes(rng.random_range(1..500_000)),
-            locks: colloquy::memory::locks::DisclosureLocks::default(),
+            locks: colloquy::memory::disclosure::locks::DisclosureLocks::default(),
             expires_at: None,
             cause: Cause::Edit(self.services.ids.next_id()),
             source: None,

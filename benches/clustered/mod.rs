@@ -7,7 +7,8 @@ use chrono::{DateTime, Duration};
 use colloquy::{
     ids::{FactId, NpcId},
     memory::{
-        fact::{Audience, Importance, Knower, Viewpoint},
+        disclosure::audience::{Audience, Knower, Viewpoint},
+        fact::Importance,
         keywords::TermWeights,
     },
     ports::vectors::IndexPoint,
@@ -68,7 +69,7 @@ pub fn bench_viewpoint(npc: &NpcId) -> Viewpoint {
         npc: npc.clone(),
         factions: Vec::new(),
         player: Some("p1".parse().expect("a player")),
-        watchers: colloquy::memory::fact::Watchers::default(),
+        watchers: colloquy::memory::disclosure::audience::Watchers::default(),
         sees_all_players: false,
     }
 }

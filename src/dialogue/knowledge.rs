@@ -3,7 +3,6 @@
 
 pub mod actions;
 mod corrections;
-mod disclosures;
 mod entries;
 mod episodes;
 mod found_facts;
@@ -21,11 +20,12 @@ mod summaries;
 mod traced_fact;
 mod world_lines;
 
+#[cfg(test)]
+pub(crate) use self::episodes::EpisodeHit;
 pub(crate) use self::{
     actions::TurnActions,
     corrections::Corrections,
-    disclosures::Disclosures,
-    episodes::{EpisodeCache, EpisodeHit, Episodes, greeting_episode, plain_episode},
+    episodes::{EpisodeCache, Episodes, greeting_episode, plain_episode},
     found_facts::FoundFacts,
     identity::{Identity, player_own_names},
     insights::Insights,
@@ -34,13 +34,14 @@ pub(crate) use self::{
     overheard::Overheard,
     scenarios::Scenarios,
     scene_notes::SceneNotes,
-    section::{Section, SectionSize, SectionSizes, TemplateValues, ToldParts},
+    section::{RenderedValues, Section, SectionSize, SectionSizes, TemplateValues, ToldParts},
     standing_facts::{StandingFacts, trace_standing_facts},
     story::Story,
     summaries::Summaries,
     world_lines::WorldLines,
 };
 use crate::{
+    disclosure::Disclosures,
     prompt::{FRAME_TOKENS, HEADING_TOKENS, HistoryWindow, PromptContext},
     turn::{TurnError, TurnInput},
 };

@@ -9,7 +9,6 @@ mod dirty_memories;
 mod edit_error;
 mod embedding;
 mod extraction;
-mod fact_locks;
 mod injected_memory;
 mod judge;
 mod judge_calls;
@@ -46,8 +45,8 @@ pub use self::{
 pub use self::{dirty_memories::reconcile_dirty_memories, reconcile_backoff::ReconcileBackoff};
 use super::{
     Services,
+    disclosure::LocksByWords,
     jobs::{JobError, JobReport, outbox::relay_or_log},
-    locks::LocksByWords,
     models::tallied_usage,
     prompt::{PromptReader, Template, attribute_statement, escape_untrusted},
     recall,
@@ -55,8 +54,7 @@ use super::{
 use colloquy_core::scope::TenantScope;
 use colloquy_memory::{
     agreement,
-    fact::Audience,
-    secrecy::Secrecy,
+    disclosure::{audience::Audience, secrecy::Secrecy},
     trace::{CandidateTrace, ScenarioTrace},
 };
 use colloquy_ports::ledger::jobs::{Job, JobInput};

@@ -6,7 +6,7 @@ use minijinja::context;
 
 use super::prompt::{Template, TemplateError, Templates, escape_untrusted};
 use colloquy_core::ids::{FactionId, NpcId};
-use colloquy_memory::{authored::Npc, fact::Knower, state::WorldState};
+use colloquy_memory::{authored::Npc, disclosure::audience::Knower, state::WorldState};
 use colloquy_ports::buffer::BufferedTurn;
 
 /// The tag with which a speaker ends the conversation. Removed from the line like a cue.

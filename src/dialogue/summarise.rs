@@ -12,12 +12,12 @@ use serde::Deserialize;
 pub use self::silence::{SilenceReport, last_mark_to_check, queue_jobs_after_silence};
 use super::{
     Services,
+    disclosure::{self, Disclosable, PreparedRemovals},
     game_time::WorldDays,
     jobs::{JobError, JobReport, ask_json_or_salvage, cast_members},
     models::{salvage_sentences, tallied_usage},
     npc_conversation::Scene,
     prompt::{Template, escape_untrusted},
-    redaction::{self, PreparedRemovals},
 };
 use colloquy_core::scope::TenantScope;
 use colloquy_memory::{
@@ -68,11 +68,11 @@ pub(super) async fn summarise_turns(
         ..
     } = backlog;
     let oldest = count_within_budget(&sizes, services.settings.summaries.force_tokens);
-    let removed = redaction::load_removed(services, scope, job_input, job_input.turn.committed_at).await?;
+    let removed = disclosure::load_removed(services, scope, job_input, job_input.turn.committed_at).await?;
     let removals = PreparedRemovals::new(&removed);
-    let previous = redaction::redact_summaries(&removals, job_input.dialogue.created_at, &summaries);
+    let previous = disclosure::redact_summaries(&removals, job_input.dialogue.created_at, &summaries);
     turns.truncate(oldest);
-    redaction::mask_corrected_lines(&removals, &mut turns);
+    disclosure::mask_corrected_lines(&removals, &mut turns);
     // The requests' own words are used, because the facts that a request ended depend on other sessions. A rewind of
     // the request also removes this summary.
     let from = backlog.through + 1;
@@ -203,7 +203,7 @@ async fn render_summary_prompt(
     services: &Services,
     scope: &TenantScope,
     job_input: &JobInput,
-    previous: &[Summary],
+    previous: &[Disclosable<Summary>],
     forgotten: &[String],
     turns: &[Turn],
 ) -> Result<String, JobError> {
@@ -242,7 +242,7 @@ async fn write_summary(
     services: &Services,
     scope: &TenantScope,
     job_input: &JobInput,
-    previous: &[Summary],
+    previous: &[Disclosable<Summary>],
     forgotten: &[String],
     turns: &[Turn],
 ) -> Result<Summary, JobError> {

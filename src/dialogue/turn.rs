@@ -19,7 +19,6 @@ mod job_holds;
 mod line_recall;
 pub(super) mod living_scene;
 mod own_name;
-mod prompt_locks;
 mod speak;
 mod state_block;
 mod stopwatch;
@@ -40,13 +39,13 @@ pub use self::{
 };
 use self::{
     commit::commit_reply,
-    gathered_context::GatheredContext,
     speak::{Reply, ReplyRequest, speak_reply, unless_cut},
     stopwatch::Stopwatch,
     uncommitted_turn::UncommittedTurn,
 };
 pub(super) use self::{
     commit::new_state_changes,
+    gathered_context::GatheredContext,
     speak::{AUTHORED_GREETING, GIVEN_REPLY, grapheme_prefix},
     state_block::{StateBlockContext, backend_names_of, parse_state_block, state_rules_of},
     turn_trace::present_settings,

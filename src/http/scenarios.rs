@@ -19,7 +19,7 @@ use super::{
 };
 use colloquy_core::ids::{NpcId, ScenarioId, WorldId};
 use colloquy_dialogue::knowledge::scenarios;
-use colloquy_memory::{condition::Condition, progress::Progress, scenario::Scenario, secrecy::Tell};
+use colloquy_memory::{condition::Condition, disclosure::secrecy::Tell, progress::Progress, scenario::Scenario};
 
 /// A scenario as its author writes it: a memory of an NPC's own past.
 #[derive(Debug, Deserialize, Validate, ToSchema)]

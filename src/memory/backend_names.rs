@@ -5,8 +5,8 @@
 use std::collections::BTreeSet;
 
 use super::{
-    attributes::AttributeAuthor, authored::WorldSettings, condition::Condition, keywords::normalise_text,
-    secrecy::Tell, unlock_rule::UnlockWhen,
+    attributes::AttributeAuthor, authored::WorldSettings, condition::Condition, disclosure::secrecy::Tell,
+    keywords::normalise_text, unlock_rule::UnlockWhen,
 };
 
 /// Names of items and places, normalised.

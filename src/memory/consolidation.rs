@@ -11,7 +11,8 @@ use sha2::{Digest as _, Sha256};
 
 use super::{
     agreement::{self, numbers_in},
-    fact::{Audience, Cause, Fact, FactKind, Importance, Statement},
+    disclosure::audience::Audience,
+    fact::{Cause, Fact, FactKind, Importance, Statement},
     keywords::sentence_key,
     party::subject_key,
 };

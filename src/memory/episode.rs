@@ -6,9 +6,9 @@ use std::cell::OnceCell;
 use chrono::{DateTime, Utc};
 
 use super::{
+    disclosure::locks::DisclosureLocks,
     fact::Importance,
     keywords::sentence_key,
-    locks::DisclosureLocks,
     scoring::dot_product,
     sentences::split_sentences,
     trace::{EpisodeFate, EpisodeStage},

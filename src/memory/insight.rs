@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use chrono::{DateTime, Utc};
 
 use super::{
+    disclosure::locks::DisclosureLocks,
     episode::clip_line,
     keywords::{informative_terms, short_names_of},
-    locks::DisclosureLocks,
     lore::is_named_in,
     party::{bind_to_player, is_player, owner_id, subject_key},
 };

@@ -25,10 +25,12 @@ pub use self::{
 use super::{
     authored::Npc,
     condition::{Condition, ConditionContext},
+    disclosure::{
+        audience::Knower,
+        secrecy::{Secrecy, Tell, fault_of_conditions, fault_of_label, fault_of_length, fault_of_prose},
+    },
     embedded_text::embedded_text,
-    fact::Knower,
     keywords::normalise_text,
-    secrecy::{Secrecy, Tell, fault_of_conditions, fault_of_label, fault_of_length, fault_of_prose},
     state::StateChange,
 };
 use colloquy_core::ids::{FactionId, LoreId, NpcId, WorldId};

@@ -10,10 +10,10 @@ use utoipa::ToSchema;
 use super::{
     calibration::Calibration,
     condition::Condition,
+    disclosure::secrecy::{Tell, fault_of_conditions},
     embedded_text::embedded_text,
     keywords::{self, TermWeights},
     scoring::RecallWeights,
-    secrecy::{Tell, fault_of_conditions},
     unlock_rule::Progress,
 };
 use colloquy_core::ids::{NpcId, ScenarioId, WorldId};

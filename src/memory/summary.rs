@@ -8,7 +8,7 @@ use chrono::{DateTime, Utc};
 use serde::Serialize;
 
 pub use self::removal::{RemovedText, RemovedWords, ToldContent, without_content, without_removed};
-use super::{fact::Importance, locks::DisclosureLocks, turn::Checkpoint};
+use super::{disclosure::locks::DisclosureLocks, fact::Importance, turn::Checkpoint};
 use colloquy_core::ids::{DialogueId, SummaryId};
 
 /// A dated digest of older turns.

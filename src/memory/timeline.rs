@@ -30,7 +30,8 @@ use self::{nearest::NearFact, repetitions::end_across_locks};
 use super::{
     agreement,
     aliases::NameAliases,
-    fact::{Audience, Fact, InvalidReason, Statement},
+    disclosure::audience::Audience,
+    fact::{Fact, InvalidReason, Statement},
     keywords::TermWeights,
     party,
     reconcile::{Decision, JudgeVerdict, Relation, decide_about_old},

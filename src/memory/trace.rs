@@ -11,12 +11,10 @@ use utoipa::ToSchema;
 pub use super::scoring::ScoreParts;
 use super::{
     directive::DirectiveTrace,
+    disclosure::{locks::DisclosureLocks, private_terms::PrivateTerms, secrecy::Secrecy},
     fact::Importance,
-    locks::DisclosureLocks,
     lore::{LoreLayer, LoreScore},
-    private_terms::PrivateTerms,
     scenario::{ScenarioNews, ScenarioScore},
-    secrecy::Secrecy,
     turn::{Intent, Usage},
     unlock_rule::Progress,
 };

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use strum::{EnumString, IntoStaticStr, VariantArray};
 use utoipa::ToSchema;
 
-use super::{locks::DisclosureLocks, private_terms::PrivateTerms};
+use super::disclosure::{locks::DisclosureLocks, private_terms::PrivateTerms};
 use colloquy_core::{
     ids::{ActionId, DialogueId, NpcId, PlayerId, ScenarioId, TurnId},
     scope::Role,

@@ -11,7 +11,8 @@ use colloquy_core::{
     scope::TenantScope,
 };
 use colloquy_memory::{
-    fact::{Audience, Importance, Knower, Viewpoint},
+    disclosure::audience::{Audience, Knower, Viewpoint},
+    fact::Importance,
     keywords::{TermStatistics, TermWeights},
 };
 

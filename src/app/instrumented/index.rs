@@ -8,7 +8,7 @@ use prometheus::Registry;
 use super::call_metrics::CallMetrics;
 use colloquy_core::{ids::FactId, scope::TenantScope};
 use colloquy_memory::{
-    fact::Viewpoint,
+    disclosure::audience::Viewpoint,
     keywords::{TermStatistics, TermWeights},
 };
 use colloquy_ports::{

@@ -24,8 +24,11 @@ use colloquy_dialogue::{Services, jobs, recall};
 use colloquy_memory::{
     agreement,
     authored::{Language, Npc, Persona, World, WorldSettings},
-    fact::{Audience, Cause, Knower, NewFact, Statement, Viewpoint, Watchers},
-    locks::DisclosureLocks,
+    disclosure::{
+        audience::{Audience, Knower, Viewpoint, Watchers},
+        locks::DisclosureLocks,
+    },
+    fact::{Cause, NewFact, Statement},
     scoring::RecallWeights,
     trace::{CallTrace, ScoreParts},
 };
@@ -410,7 +413,7 @@ impl EvalTrial {
             .into_iter()
             .filter_map(|hit| {
                 Some(RankedFact {
-                    fact: *self.by_id.get(&hit.fact.id)?,
+                    fact: *self.by_id.get(&hit.fact().id)?,
                     score: hit.score,
                 })
             })

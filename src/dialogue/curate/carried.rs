@@ -15,17 +15,17 @@ use minijinja::Value;
 use super::turn_values::turn_values;
 use crate::{
     Services,
+    disclosure::{self, PreparedRemovals},
     game_time::WorldDays,
     npc_conversation::SceneMember,
     prompt::escape_untrusted,
-    redaction::{self, PreparedRemovals},
 };
 use colloquy_core::{ids::DialogueId, scope::TenantScope};
 use colloquy_memory::{
     authored::Npc,
     curation::{CurationPass, Finding},
+    disclosure::locks::DisclosureLocks,
     insight::{EarlierInsight, Insight},
-    locks::DisclosureLocks,
     turn::Turn,
 };
 use colloquy_ports::{
@@ -74,7 +74,7 @@ impl CarriedMaterial {
         };
         insights.retain(|earlier| may_be_read(&earlier.insight, dialogue.id, &disclosed));
         insights.reverse();
-        let removed = redaction::load_removed(services, scope, job_input, services.clock.now()).await?;
+        let removed = disclosure::load_removed(services, scope, job_input, services.clock.now()).await?;
         Ok(Self::redact(carried, insights, &disclosed, &removed))
     }
 
@@ -86,7 +86,7 @@ impl CarriedMaterial {
         removed: &[RemovedStatement],
     ) -> Self {
         let removals = PreparedRemovals::new(removed);
-        let redact = |text: &str| redaction::redact_text(&removals, text);
+        let redact = |text: &str| disclosure::redact_text(&removals, text);
         let insights = insights
             .into_iter()
             .filter_map(|earlier| redact_insight(&removals, earlier));
@@ -178,7 +178,7 @@ fn may_be_read(insight: &Insight, dialogue: DialogueId, disclosed: &DisclosureLo
 
 fn redact_insight(removals: &PreparedRemovals<'_>, earlier: EarlierInsight) -> Option<EarlierInsight> {
     let EarlierInsight { insight, cause } = earlier;
-    let insight: Insight = redaction::redact_insights(removals, vec![insight]).pop()?;
+    let insight = disclosure::redact_insight(removals, insight)?;
     Some(EarlierInsight { insight, cause })
 }
 

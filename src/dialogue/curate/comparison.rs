@@ -19,7 +19,8 @@ use crate::{
 use colloquy_core::scope::TenantScope;
 use colloquy_memory::{
     authored::Npc,
-    fact::{Fact, Knower},
+    disclosure::audience::Knower,
+    fact::Fact,
     lore::LoreEntry,
     party::{self, PLAYER},
     summary::without_content,

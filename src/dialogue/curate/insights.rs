@@ -1,14 +1,14 @@
 //! The insights of a pass: each NPC of the dialogue gets its own row, with the locks of the dialogue.
 
 use super::material::PassMaterial;
-use crate::{Services, locks::LocksByWords};
+use crate::{Services, disclosure::LocksByWords};
 use colloquy_core::{
     ids::{DialogueId, TurnId},
     scope::TenantScope,
 };
 use colloquy_memory::{
+    disclosure::locks::{DisclosureLock, DisclosureLocks},
     insight::Insight,
-    locks::{DisclosureLock, DisclosureLocks},
     party::subject_key,
     summary::without_content,
     trace::TurnTrace,

@@ -17,11 +17,11 @@ use super::{
 };
 use crate::{
     Services,
+    disclosure::{self, PreparedRemovals},
     game_time::WorldDays,
     jobs::load_cast,
     npc_conversation::SceneMember,
     prompt::{attribute_text, escape_untrusted},
-    redaction::{self, PreparedRemovals},
 };
 use colloquy_core::{ids::ScenarioId, scope::TenantScope};
 use colloquy_memory::{
@@ -103,7 +103,7 @@ pub(super) async fn load_material(
     let (day, _) = days.day_of(job_input.npc.language, last.started_at);
     let forgotten_turns = ledger.facts.list_forgotten_turns(scope, dialogue, last.number).await?;
     mask_forgotten(&mut unread.turns, &withdrawn.requests, &forgotten_turns);
-    redaction::mask_corrected_lines(&PreparedRemovals::new(&withdrawn.corrected), &mut unread.turns);
+    disclosure::mask_corrected_lines(&PreparedRemovals::new(&withdrawn.corrected), &mut unread.turns);
     let cast = &world.cast;
     let turns = unread.turns.iter().map(|turn| {
         let sentences = world.sentences_of_turn(turn, &withdrawn.texts, &forgotten_turns);
@@ -258,7 +258,7 @@ async fn load_corrected_statements(
     job_input: &JobInput,
     last: &Turn,
 ) -> Result<Vec<RemovedStatement>, StoreError> {
-    let mut removed = redaction::load_removed(services, scope, job_input, last.committed_at).await?;
+    let mut removed = disclosure::load_removed(services, scope, job_input, last.committed_at).await?;
     removed.retain(|removed| !removed.is_forgotten && removed.removed_at >= job_input.dialogue.created_at);
     Ok(removed)
 }
@@ -313,7 +313,7 @@ fn mask_forgotten(turns: &mut [Turn], forgotten: &[String], forgotten_turns: &[u
 /// taught what is forgotten.
 fn masked(line: &str, forgotten: &[String], is_forgotten: bool) -> String {
     let line = line.trim();
-    redaction::mask_rest(line, without_content(line, forgotten).filter(|_| !is_forgotten))
+    disclosure::mask_rest(line, without_content(line, forgotten).filter(|_| !is_forgotten))
 }
 
 fn insight_values(insights: &[EarlierInsight], forgotten: &[String]) -> Vec<Value> {

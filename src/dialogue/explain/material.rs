@@ -11,10 +11,10 @@ use chrono::{DateTime, Utc};
 
 use crate::{
     Services,
+    disclosure::{self, Disclosable, PreparedRemovals, shown_before},
     intent::ClassifiedIntent,
     knowledge::{GatheredKnowledge, Rereading},
     recall::StatePosition,
-    redaction::{self, PreparedRemovals},
     scene::{Scene, SceneMember},
     settings::DialogueSettings,
     turn::{
@@ -29,7 +29,7 @@ use colloquy_core::{ids::NodeId, scope::TenantScope};
 use colloquy_memory::{
     authored::{Npc, World},
     directive::Directive,
-    locks::DisclosureLocks,
+    disclosure::locks::DisclosureLocks,
     state::WorldState,
     summary::{Meeting, MeetingRecap, Summary},
     trace::{PromptSources, Timings, TurnTrace},
@@ -286,7 +286,7 @@ impl Reader<'_> {
     }
 
     /// Reads the last meeting with its summary, as stored.
-    async fn read_meeting(&self, reasons: &mut Vec<String>) -> StoreResult<Option<Meeting>> {
+    async fn read_meeting(&self, reasons: &mut Vec<String>) -> StoreResult<Option<Disclosable<Meeting>>> {
         let Some(met) = &self.sources.meeting else {
             return Ok(None);
         };
@@ -303,11 +303,12 @@ impl Reader<'_> {
             last_turn_at: summary.created_at,
             locks: DisclosureLocks::default(),
         });
-        Ok(Some(Meeting {
+        let meeting = Meeting {
             last_turn_at: met.last_turn_at,
             since: met.since,
             summary: recap,
-        }))
+        };
+        Ok(shown_before(self.trace, meeting))
     }
 
     /// Reads the rest of the turn's context.
@@ -325,7 +326,7 @@ impl Reader<'_> {
         let meeting = self.read_meeting(reasons).await?;
         let dialogue = &input.dialogue;
         let told_texts =
-            redaction::redact_texts(&removals, dialogue, &input.history, &input.summaries, meeting.as_ref());
+            disclosure::redact_texts(&removals, dialogue, &input.history, &input.summaries, meeting.as_ref());
         let rereading = Rereading {
             services,
             scope: self.scope,

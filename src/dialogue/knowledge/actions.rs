@@ -11,7 +11,12 @@ use serde_json::Value;
 use self::lines::ActionLines;
 #[cfg(test)]
 pub(crate) use self::lines::ActionOutcome;
-use crate::{Services, prompt::TemplateError, turn::TurnInput};
+use crate::{
+    Services,
+    disclosure::{Disclosable, own_actions},
+    prompt::TemplateError,
+    turn::TurnInput,
+};
 use chrono::{DateTime, TimeDelta, Utc};
 use colloquy_core::{ids::ActionId, scope::TenantScope};
 use colloquy_memory::{
@@ -148,7 +153,7 @@ pub(crate) struct TurnActions {
     /// The actions that the NPC asked for.
     requests: Vec<AskedAction>,
     /// The lines about these, in the same order.
-    pub lines: ActionLines,
+    pub lines: Disclosable<ActionLines>,
 }
 
 /// An action that the NPC asked for earlier.
@@ -164,11 +169,11 @@ impl TurnActions {
         services: &Services,
         input: &TurnInput,
         state: &WorldState,
-        requests: &[Action],
+        requests: Vec<Action>,
         resting: &BTreeSet<String>,
     ) -> Result<Self, TemplateError> {
         let mut eligible = actions_of_turn(services, input, state);
-        eligible.retain(|rule| !resting.contains(&rule.name) && !is_waiting(rule, requests, input.started_at));
+        eligible.retain(|rule| !resting.contains(&rule.name) && !is_waiting(rule, &requests, input.started_at));
         Self::with_rules(services, input, state, eligible, requests)
     }
 
@@ -178,7 +183,7 @@ impl TurnActions {
         input: &TurnInput,
         state: &WorldState,
         eligible: Vec<ActionRule>,
-        requests: &[Action],
+        requests: Vec<Action>,
     ) -> Result<Self, TemplateError> {
         let language = input.npc.language;
         let now = input.started_at;
@@ -188,8 +193,11 @@ impl TurnActions {
             name: action.request.name.clone(),
             status: action.status(now),
         };
+        let requests = own_actions(input, requests);
+        let render =
+            |requests: &Vec<Action>| ActionLines::render(&services.prompts, language, &eligible, requests, now, clock);
         Ok(Self {
-            lines: ActionLines::render(&services.prompts, language, &eligible, requests, now, clock)?,
+            lines: requests.as_ref().try_map(render)?,
             eligible,
             requests: requests.iter().map(to_asked_action).collect(),
         })
@@ -221,7 +229,7 @@ impl TurnActions {
         });
         let offered: Vec<ActionRule> = offered.cloned().collect();
         let traced_actions: Vec<Action> = traced_actions.collect();
-        Self::with_rules(services, input, state, offered, &traced_actions)
+        Self::with_rules(services, input, state, offered, traced_actions)
     }
 
     /// Returns the actions that a prompt with this trace offers.
@@ -375,10 +383,10 @@ impl TurnActions {
         Self {
             eligible: Vec::new(),
             requests: (0..).map(request).take(outcomes.len()).collect(),
-            lines: ActionLines {
+            lines: Disclosable::sample(ActionLines {
                 outcomes,
                 ..ActionLines::default()
-            },
+            }),
         }
     }
 }

@@ -9,6 +9,7 @@ use super::{
     section::{Section, SectionSize, SectionSizes, TemplateValues, ToldParts},
 };
 use crate::{
+    disclosure::Disclosable,
     prompt::{ITEM_TOKENS, PromptContext, escape_untrusted},
     settings::PromptSettings,
     turn::TurnError,
@@ -22,7 +23,7 @@ const RULE_TOKENS: u32 = 60;
 
 /// What the history says, and no longer holds; latest first.
 #[derive(Default)]
-pub(crate) struct Corrections(pub Vec<RemovedStatement>);
+pub(crate) struct Corrections(pub Vec<Disclosable<RemovedStatement>>);
 
 /// The selected corrections, latest first. The text of an entry is the outdated statement.
 pub(crate) struct CorrectionSection(Entries<PresentStatement>);
@@ -55,7 +56,7 @@ impl KindOfKnowledge for Corrections {
         for (index, removed) in self.0.iter().enumerate() {
             let correction = removed.correction.as_deref().filter(|_| !removed.is_locked);
             let detail = correction.map(escape_untrusted);
-            let text = escape_untrusted(&removed.content);
+            let text = removed.as_ref().map(|removed| escape_untrusted(&removed.content));
             let tokens =
                 context.count(&text) + detail.as_deref().map_or(0, |text| context.count(text)) + 2 * ITEM_TOKENS;
             if tokens > room {
@@ -90,9 +91,11 @@ impl Section for CorrectionSection {
     /// Adds the corrections, oldest first.
     fn add_values(&self, values: &mut TemplateValues<'_>) -> Result<(), TurnError> {
         let entries = self.0.items.iter().rev();
-        let corrections =
-            entries.map(|entry| context! { outdated => entry.text.as_str(), present => entry.detail.as_deref() });
-        values.add_changing("corrections", corrections.collect::<Vec<Value>>());
+        let corrections = entries.map(|entry| {
+            let text = entry.text.as_ref();
+            text.map(|text| context! { outdated => text.as_str(), present => entry.detail.as_deref() })
+        });
+        values.add_changing("corrections", corrections.collect::<Disclosable<Vec<Value>>>());
         Ok(())
     }
 

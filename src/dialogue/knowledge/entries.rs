@@ -1,6 +1,9 @@
 //! The selected entries of a section: their tokens, their fates, and the order in which they are dropped.
 
-use crate::prompt::{ContentHash, ITEM_TOKENS, PromptContext};
+use crate::{
+    disclosure::Disclosable,
+    prompt::{ContentHash, ITEM_TOKENS, PromptContext},
+};
 use colloquy_memory::{
     packing::{PackingBudget, pack_texts},
     trace::{CandidateFate, EpisodeFate, InsightFate, LoreFate},
@@ -11,7 +14,7 @@ pub(crate) struct Entry<D = ()> {
     /// The position among the hits.
     pub index: usize,
     /// The text in the prompt.
-    pub text: String,
+    pub text: Disclosable<String>,
     /// The tokens of the text with its bullet.
     pub tokens: u32,
     /// What else the section shows of the entry.
@@ -93,7 +96,7 @@ impl<D, F: Fate> Entries<D, F> {
     pub(super) fn pack(
         context: &PromptContext<'_>,
         mut fates: Vec<F>,
-        texts: &[(usize, String)],
+        texts: &[(usize, Disclosable<String>)],
         budget: PackingBudget,
         detail: impl Fn(usize) -> D,
     ) -> Self {
@@ -104,7 +107,7 @@ impl<D, F: Fate> Entries<D, F> {
         }
         let items = packing.items.iter().map(|item| Entry {
             index: texts[item.index].0,
-            text: item.text.to_owned(),
+            text: texts[item.index].1.as_ref().map(|_| item.text.to_owned()),
             tokens: item.tokens + ITEM_TOKENS,
             detail: detail(texts[item.index].0),
         });
@@ -137,10 +140,10 @@ impl<D, F: Fate> Entries<D, F> {
     /// Returns the text of a hit in the prompt, if the prompt shows the hit.
     pub(super) fn shown_text(&self, index: usize) -> Option<String> {
         let entry = self.items.iter().find(|entry| entry.index == index);
-        entry.map(|entry| entry.text.clone())
+        entry.map(|entry| entry.text.to_string())
     }
     /// Returns the shown texts, in the order of the entries.
-    pub(super) fn texts(&self) -> Vec<String> {
+    pub(super) fn texts(&self) -> Disclosable<Vec<String>> {
         self.items.iter().map(|entry| entry.text.clone()).collect()
     }
     /// Adds the shown texts.

@@ -15,21 +15,21 @@ use parking_lot::Mutex;
 use self::cache::PairEpisodes;
 pub(crate) use self::{cache::EpisodeCache, hit::EpisodeHit, section::Episodes};
 use crate::{
-    Services, locks,
+    Services,
+    disclosure::{Gate, PreparedRemovals, RedactedEpisode, redact_episodes, shown_before},
     prompt::{Template, TemplateError},
-    redaction::{self, PreparedRemovals},
     turn::TurnInput,
 };
 use colloquy_core::ids::{PlayerId, TurnId};
 use colloquy_memory::{
     authored::Npc,
+    disclosure::locks::DisclosureLocks,
     episode::{
         Episode, MAX_COMPARED_EPISODES, MAX_EPISODE_CHARS, MAX_LINE_CHARS, MIN_IMPORTANT, clip_line, first_sentence,
     },
     fact::Importance,
-    locks::DisclosureLocks,
     scoring::dot_product,
-    trace::{EpisodeFate, EpisodeTrace},
+    trace::{EpisodeFate, TurnTrace},
     turn::{Intent, Turn},
 };
 use colloquy_ports::{
@@ -139,17 +139,17 @@ async fn find_candidates(
         (episode, locks)
     });
     let locked: Vec<_> = locked.collect();
-    let open = locks::filter_open(services, &input.scope, &input.world, &input.viewpoint(), locked).await?;
+    let open = Gate::of_turn(services, input).open(locked).await?;
     let similarities: HashMap<TurnId, f64> = ranked.into_iter().collect();
-    let redacted_episodes = redaction::redact_episodes(removals, open);
-    let turns: BTreeSet<TurnId> = redacted_episodes.iter().map(|(episode, _)| episode.turn).collect();
+    let redacted_episodes = redact_episodes(removals, open);
+    let turns: BTreeSet<TurnId> = redacted_episodes.iter().map(|redacted| redacted.episode.turn).collect();
     let vectors = compares_meaning.then(|| cached.lock().vectors_of(&turns, model));
     let mut vectors = vectors.unwrap_or_default();
-    let hit = |(episode, redacted): (Episode, bool)| EpisodeHit {
+    let hit = |RedactedEpisode { episode, is_changed }| EpisodeHit {
         similarity: similarities.get(&episode.turn).copied(),
         vector: vectors.remove(&episode.turn).unwrap_or_else(|| [].into()),
         episode,
-        redacted,
+        redacted: is_changed,
     };
     Ok(redacted_episodes.into_iter().map(hit).collect())
 }
@@ -226,13 +226,16 @@ fn rank_by_similarity(services: &Services, episodes: &PairEpisodes, line: &[f32]
 async fn reread_episodes(
     services: &Services,
     input: &TurnInput,
-    traced: &[EpisodeTrace],
+    trace: &TurnTrace,
     removals: &PreparedRemovals<'_>,
 ) -> StoreResult<Vec<EpisodeHit>> {
     let Some(player) = &input.player else {
         return Ok(Vec::new());
     };
-    let traced = traced.iter().filter(|traced| traced.fate != EpisodeFate::NearDuplicate);
+    let traced = trace
+        .episodes
+        .iter()
+        .filter(|traced| traced.fate != EpisodeFate::NearDuplicate);
     let similarities: HashMap<TurnId, Option<f64>> = traced.map(|traced| (traced.turn_id, traced.similarity)).collect();
     let turns: Vec<TurnId> = similarities.keys().copied().collect();
     if turns.is_empty() {
@@ -241,13 +244,14 @@ async fn reread_episodes(
     let store = &services.ledger.episodes;
     let pair = pair_of(input, player);
     let loaded = store.load_standing_episodes(&input.scope, pair, &turns).await?;
-    let hit = |(episode, redacted): (Episode, bool)| EpisodeHit {
+    let hit = |RedactedEpisode { episode, is_changed }| EpisodeHit {
         similarity: similarities.get(&episode.turn).copied().flatten(),
         vector: [].into(),
         episode,
-        redacted,
+        redacted: is_changed,
     };
-    let mut hits: Vec<EpisodeHit> = redaction::redact_episodes(removals, loaded)
+    let shown = loaded.into_iter().filter_map(|episode| shown_before(trace, episode));
+    let mut hits: Vec<EpisodeHit> = redact_episodes(removals, shown.collect())
         .into_iter()
         .map(hit)
         .collect();

@@ -5,13 +5,13 @@ use std::{cell::LazyCell, collections::HashSet, sync::Arc};
 use minijinja::{Value, context};
 
 use super::{
-    disclosures::Disclosures,
     entries::Entries,
     kind::{KindOfKnowledge, LineSearch, Rereading},
     section::{Section, SectionSize, SectionSizes, TemplateValues, ToldParts},
     traced_fact::{is_promise_to_end, reread_fact, shown_facts},
 };
 use crate::{
+    disclosure::{Disclosable, Disclosures},
     prompt::{FRAME_TOKENS, HEADING_TOKENS, PromptContext, attribute_statement},
     recall::{self, MAX_TRACED, RecallHit, TopicRelevance, body_of},
     settings::PromptSettings,
@@ -80,7 +80,7 @@ impl KindOfKnowledge for FoundFacts {
                 continue;
             };
             reread.hits.push(RecallHit {
-                body: Arc::new(body_of(&fact, [].into())),
+                body: fact.map(|fact| Arc::new(body_of(&fact, [].into()))),
                 score: traced.score,
                 topic: TopicRelevance::from_score(&calibration, &RecallWeights::FOUR_FACTOR, &traced.score, None),
             });
@@ -103,7 +103,7 @@ impl KindOfKnowledge for FoundFacts {
         let texts = packable
             .into_iter()
             .map(|index| Ok((index, self.render(context, index)?)));
-        let texts = texts.collect::<Result<Vec<(usize, String)>, TurnError>>()?;
+        let texts = texts.collect::<Result<Vec<(usize, Disclosable<String>)>, TurnError>>()?;
         let remaining_tokens = remaining_tokens.saturating_sub(HEADING_TOKENS + FRAME_TOKENS);
         let budget = PackingBudget {
             top_k: settings.recall.top_k,
@@ -179,24 +179,26 @@ impl FoundFacts {
     }
 
     /// Renders a hit with its speaker.
-    fn render(&self, context: &PromptContext<'_>, index: usize) -> Result<String, TurnError> {
+    fn render(&self, context: &PromptContext<'_>, index: usize) -> Result<Disclosable<String>, TurnError> {
         let body = &self.hits[index].body;
         let reader = context.reader();
-        let sentence = &body.view.content;
-        let text = attribute_statement(context.templates, reader, &body.subject, &body.speaker, sentence)?;
+        let sentence = body.as_ref().map(|body| body.view.content.as_str());
+        let text = sentence.try_map(|sentence| {
+            attribute_statement(context.templates, reader, &body.subject, &body.speaker, sentence)
+        })?;
         let remark = context.remark_for_knowers(&body.knowers);
         let remark = remark.with_dead(&context.dead, &body.subject, body.tense, body.valid_at);
-        Ok(remark.add_to(context, text)?)
+        Ok(text.try_map(|text| remark.add_to(context, text))?)
     }
 }
 
 impl FoundFactSection<'_> {
     /// Returns the facts in the order of time, so that the newer of two conflicting facts is recognisable. Facts of the
     /// same turn keep the order of their ids.
-    fn facts_in_order(&self) -> Vec<(&RecallBody, &str)> {
+    fn facts_in_order(&self) -> Vec<(&RecallBody, Disclosable<&str>)> {
         let entries = self.entries.items.iter();
         let mut facts: Vec<_> = entries
-            .map(|entry| (&*self.hits[entry.index].body, entry.text.as_str()))
+            .map(|entry| (&**self.hits[entry.index].body, entry.text.as_ref().map(String::as_str)))
             .collect();
         facts.sort_by_key(|(body, _)| (body.valid_at, body.id));
         facts
@@ -234,7 +236,7 @@ impl Section for FoundFactSection<'_> {
             let source = self.hits[entry.index].body.source;
             told_parts
                 .found_facts
-                .extend(source.map(|source| (source, entry.text.clone())));
+                .extend(source.map(|source| (source, entry.text.to_string())));
         }
     }
     fn add_dialogues(&self, dialogues: &mut Vec<DialogueId>) {
@@ -247,7 +249,8 @@ impl Section for FoundFactSection<'_> {
             .facts_in_order()
             .into_iter()
             .partition(|(body, _)| is_authored(body));
-        let authored_texts: Vec<Value> = authored.iter().map(|(_, text)| (*text).into()).collect();
+        let authored_texts = authored.iter().map(|(_, text)| text.map(Value::from));
+        let authored_texts: Disclosable<Vec<Value>> = authored_texts.collect();
         // The turn that taught a fact of an earlier dialogue is named if the prompt has more of that dialogue: the numbers
         // tell the order within a day.
         let count_of = |dialogue| values.dialogues.iter().filter(|other| **other == dialogue).count();
@@ -255,9 +258,9 @@ impl Section for FoundFactSection<'_> {
         let facts = learned.into_iter().map(|(body, text)| {
             let ago = context.ages().describe_age(context.templates, body.valid_at)?;
             let turn = body.source.filter(is_named).map(|(_, turn)| turn);
-            Ok(context! { text, ago, turn })
+            Ok(text.map(|text| context! { text, ago, turn }))
         });
-        let facts = facts.collect::<Result<Vec<Value>, TurnError>>()?;
+        let facts = facts.collect::<Result<Disclosable<Vec<Value>>, TurnError>>()?;
         values.add_changing("facts", facts);
         values.add_changing("known", authored_texts);
         Ok(())
@@ -270,7 +273,7 @@ impl Section for FoundFactSection<'_> {
         sizes.add(size, |hash| {
             for (body, text) in self.facts_in_order() {
                 hash.add_time(body.valid_at);
-                hash.add_text(text);
+                hash.add_text(&text);
             }
         });
     }
@@ -317,7 +320,8 @@ fn sentences_of_shown_facts<'f>(
     context: &PromptContext<'f>,
     told_parts: &ToldParts<'_>,
 ) -> HashSet<ComparableSentence<'f>> {
-    let is_shown = |fact: &&Fact| fact.invalid.is_none() && told_parts.standing_facts.contains_key(&fact.id);
+    let is_shown =
+        |fact: &&Disclosable<Fact>| fact.invalid.is_none() && told_parts.standing_facts.contains_key(&fact.id);
     let sentences = context.standing.iter().filter(is_shown).map(|fact| {
         let statement = &fact.statement;
         comparable_sentence(&statement.subject, &statement.speaker, &fact.view.content)

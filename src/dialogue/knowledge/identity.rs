@@ -6,13 +6,12 @@ use chrono::{DateTime, Utc};
 use minijinja::{Value, context};
 
 use super::{
-    disclosures::Disclosures,
     kind::{EarlyReading, KindOfKnowledge, LineSearch, Rereading},
     section::{Section, SectionSize, SectionSizes, TemplateValues, ToldParts, room_under_heading},
 };
 use crate::{
     Services,
-    locks::{self, LocksByWords},
+    disclosure::{Disclosable, Disclosures, Gate, LocksByWords},
     prompt::{Attribution, ITEM_TOKENS, PromptContext, PromptReader, Remark, attribute_to, escape_untrusted},
     settings::PromptSettings,
     turn::{TurnError, TurnInput},
@@ -22,7 +21,6 @@ use colloquy_memory::{
     aliases,
     fact::Fact,
     keywords::sentence_key,
-    locks::DisclosureLocks,
     sentences::split_sentences,
     summary::Meeting,
     trace::{CandidateFate, MeetingTrace, PromptSources, TurnTrace},
@@ -47,13 +45,16 @@ fn last_sentences<'t>(text: &'t str, room: u32, count: &dyn Fn(&str) -> u32) -> 
 const MAX_NAMES: usize = 4;
 
 /// Returns the facts in which this player states its own names: the first told first, nicknames and titles last.
-pub(crate) fn player_own_names<'f>(reader: PromptReader<'_>, standing: &'f [Fact]) -> Vec<&'f Fact> {
-    let tells_name = |fact: &&Fact| {
+pub(crate) fn player_own_names<'f>(
+    reader: PromptReader<'_>,
+    standing: &'f [Disclosable<Fact>],
+) -> Vec<&'f Disclosable<Fact>> {
+    let tells_name = |fact: &&Disclosable<Fact>| {
         fact.invalid.is_none()
             && fact.statement.tells_own_name()
             && reader.attribution_of_fact(fact) == Attribution::Player
     };
-    let mut names: Vec<&Fact> = standing.iter().filter(tells_name).collect();
+    let mut names: Vec<&Disclosable<Fact>> = standing.iter().filter(tells_name).collect();
     names.sort_by_key(|fact| (aliases::tells_nickname(&fact.statement), fact.valid_at, fact.id));
     // A name may be told again to others.
     let mut told_names = HashSet::new();
@@ -64,32 +65,32 @@ pub(crate) fn player_own_names<'f>(reader: PromptReader<'_>, standing: &'f [Fact
 /// The NPC's last talk with the player in another session. The names are among the standing facts.
 #[derive(Default)]
 pub(crate) struct Identity {
-    pub meeting: Option<Meeting>,
+    pub meeting: Option<Disclosable<Meeting>>,
 }
 
 /// The selected information about the player. Empty for a stranger.
 #[derive(Default)]
 pub(crate) struct IdentitySection {
     /// The names, the first told first, each with its tokens.
-    names: Vec<(FactId, String, u32)>,
+    names: Vec<(FactId, Disclosable<String>, u32)>,
     /// The time of the last meeting, with tokens.
     met: Option<(DateTime<Utc>, u32)>,
     /// The end of the last summary of their dialogues with dates in words, and its tokens with the remark.
-    summary: Option<(String, u32)>,
+    summary: Option<(Disclosable<String>, u32)>,
     /// The time of the summary, if older than the last meeting.
     summed_up_before: Option<DateTime<Utc>>,
     dropped: usize,
 }
 
 impl KindOfKnowledge for Identity {
-    type Read<'a> = Option<Meeting>;
+    type Read<'a> = Option<Disclosable<Meeting>>;
     type Section<'a> = IdentitySection;
 
-    async fn read(reading: &EarlyReading<'_>) -> Result<Option<Meeting>, TurnError> {
+    async fn read(reading: &EarlyReading<'_>) -> Result<Option<Disclosable<Meeting>>, TurnError> {
         Ok(last_meeting(reading.services, reading.input).await?)
     }
 
-    async fn find(search: &LineSearch<'_>, _meeting: Option<Meeting>) -> Result<Self, TurnError> {
+    async fn find(search: &LineSearch<'_>, _meeting: Option<Disclosable<Meeting>>) -> Result<Self, TurnError> {
         let meeting = search.told_texts.meeting.clone();
         Ok(Self { meeting })
     }
@@ -138,20 +139,16 @@ impl IdentitySection {
         let reader = context.reader();
         for fact in player_own_names(reader, context.standing) {
             let statement = &fact.statement;
-            let sentence = &fact.view.content;
-            let text = attribute_to(
-                context.templates,
-                reader,
-                Attribution::Player,
-                &statement.subject,
-                sentence,
-            )?;
+            let sentence = fact.as_ref().map(|fact| fact.view.content.as_str());
+            let player = Attribution::Player;
+            let text = sentence
+                .try_map(|sentence| attribute_to(context.templates, reader, player, &statement.subject, sentence))?;
             // The first name is the one by which all may call the player. A later one may be a confidence.
             let remark = match self.names.first() {
                 None => Remark::default(),
                 Some(_) => context.remark_for_knowers(&fact.audience.knowers),
             };
-            let text = remark.add_to(context, text)?;
+            let text = text.try_map(|text| remark.add_to(context, text))?;
             let tokens = context.count(&text) + ITEM_TOKENS;
             if tokens <= *room && self.names.len() < MAX_NAMES {
                 *room -= tokens;
@@ -166,7 +163,7 @@ impl IdentitySection {
     fn select_meeting(
         &mut self,
         context: &PromptContext<'_>,
-        meeting: &Meeting,
+        meeting: &Disclosable<Meeting>,
         mut room: u32,
     ) -> Result<(), TurnError> {
         if 2 * ITEM_TOKENS <= room {
@@ -185,27 +182,28 @@ impl IdentitySection {
             let frame = count(&remark.add_to(context, String::new())?) + 3 * ITEM_TOKENS;
             let sentences = last_sentences(&text, room.saturating_sub(frame), &count);
             self.dropped += usize::from(sentences.is_none());
-            self.summary = sentences.map(|text| (text.to_owned(), count(text) + frame));
+            self.summary = sentences.map(|text| (meeting.as_ref().map(|_| text.to_owned()), count(text) + frame));
             self.summed_up_before = meeting.earlier_summary_at(|moment| ages.day_of(moment));
         }
         Ok(())
     }
 
-    fn values_of_player(&self, context: &PromptContext<'_>) -> Result<Value, TurnError> {
+    fn values_of_player(&self, context: &PromptContext<'_>) -> Result<Disclosable<Value>, TurnError> {
         if self.tokens() == 0 {
-            return Ok(Value::from(()));
+            return Ok(Disclosable::default());
         }
         let describe_age = |moment| context.ages().describe_age(context.templates, moment);
         let ago = self.met.map(|(moment, _)| describe_age(moment)).transpose()?;
         let summary_age = self.summed_up_before.map(describe_age).transpose()?;
-        let names: Vec<Value> = self.names.iter().map(|name| name.1.as_str().into()).collect();
+        let names: Disclosable<Vec<String>> = self.names.iter().map(|name| name.1.clone()).collect();
         let remark = context.remark_for_earlier_talk();
         let summary = self.summary.as_ref().map(|summary| summary.0.clone());
-        let summary = summary.map(|text| remark.add_to(context, text)).transpose()?;
-        Ok(context! {
-            names, ago => ago.unwrap_or_default(), summary => summary.unwrap_or_default(),
-            before => summary_age.unwrap_or_default(),
-        })
+        let summary = summary.map(|summary| summary.try_map(|text| remark.add_to(context, text)));
+        let summary = summary.transpose()?.unwrap_or_default();
+        Ok(names.zip(summary).map(|(names, summary)| {
+            let before = summary_age.unwrap_or_default();
+            context! { names, ago => ago.unwrap_or_default(), summary, before }
+        }))
     }
 }
 
@@ -233,7 +231,7 @@ impl Section for IdentitySection {
         told_parts.standing_facts.extend(names);
         told_parts
             .summaries
-            .extend(self.summary.iter().map(|summary| summary.0.clone()));
+            .extend(self.summary.iter().map(|summary| summary.0.to_string()));
     }
 
     fn add_values(&self, values: &mut TemplateValues<'_>) -> Result<(), TurnError> {
@@ -266,7 +264,7 @@ impl Section for IdentitySection {
 /// Reads the last meeting. Every turn reads again, because another session with this player may begin or be rewound at
 /// any time, on any node. If this player may not hear the newest summary's facts, the newest unlocked summary takes its
 /// place.
-async fn last_meeting(services: &Services, input: &TurnInput) -> StoreResult<Option<Meeting>> {
+async fn last_meeting(services: &Services, input: &TurnInput) -> StoreResult<Option<Disclosable<Meeting>>> {
     let Some(player) = &input.player else { return Ok(None) };
     let scope = &input.scope;
     let npc = &input.npc.id;
@@ -279,21 +277,26 @@ async fn last_meeting(services: &Services, input: &TurnInput) -> StoreResult<Opt
     };
     let mut newest = meeting(false).await?;
     let summary = newest.as_mut().and_then(|meeting| meeting.summary.as_mut());
-    let Some(recap) = summary.filter(|recap| !recap.locks.is_empty()) else {
-        return Ok(newest);
-    };
-    let is_open = async |locks: &DisclosureLocks| {
-        let locked = vec![((), locks.clone())];
-        let open = locks::filter_open(services, scope, &input.world, &input.viewpoint(), locked).await;
-        open.map(|open| !open.is_empty())
-    };
-    if !is_open(&recap.locks).await? {
+    let gate = Gate::of_turn(services, input);
+    if let Some(recap) = summary
+        && !gate.is_open(&recap.locks).await?
+    {
         // The locks are those of the whole dialogue. The summary may tell nothing of the locked content.
         let split = LocksByWords::load(services, scope, &input.world, &recap.locks, &input.npc.name).await?;
         recap.locks = split.locks_of(&[&recap.text]);
-        if !is_open(&recap.locks).await? {
-            return meeting(true).await;
+        if !gate.is_open(&recap.locks).await? {
+            newest = meeting(true).await?;
         }
     }
-    Ok(newest)
+    let locks_of = |meeting: &Meeting| {
+        meeting
+            .summary
+            .as_ref()
+            .map_or_else(Default::default, |recap| recap.locks.clone())
+    };
+    let newest = newest.map(|meeting| {
+        let locks = locks_of(&meeting);
+        (meeting, locks)
+    });
+    Ok(gate.open(newest.into_iter().collect()).await?.pop())
 }

@@ -10,33 +10,31 @@ use std::{
 use minijinja::{Value, context};
 
 use super::{
-    disclosures::Disclosures,
     entries::{Entries, Entry, Fate as _},
     kind::{EarlyReading, KindOfKnowledge, LineSearch, Rereading},
     section::{Section, SectionSize, SectionSizes, TemplateValues, ToldParts, room_under_heading},
 };
 use crate::{
-    locks,
+    disclosure::{Disclosable, Disclosures, Gate, redact_insights, shown_before},
     prompt::{ITEM_TOKENS, PromptContext, escape_untrusted},
-    redaction,
     settings::PromptSettings,
     turn::{TurnError, TurnInput},
 };
 use colloquy_core::ids::InsightId;
 use colloquy_memory::{
+    disclosure::locks::DisclosureLocks,
     insight::{EarlierInsight, Insight, MAX_INSIGHT_LINES, TurnSubjects, without_replaced},
     keywords::sentence_key,
-    locks::DisclosureLocks,
     trace::{InsightFate, InsightTrace, TurnTrace},
 };
 
 /// The insights that the prompt may have, closest first.
 #[derive(Default)]
-pub(crate) struct Insights(pub Vec<Insight>);
+pub(crate) struct Insights(pub Vec<Disclosable<Insight>>);
 
 /// The first insights that fit, closest first.
 pub(crate) struct InsightSection<'a> {
-    insights: &'a [Insight],
+    insights: &'a [Disclosable<Insight>],
     entries: Entries<(), InsightFate>,
 }
 
@@ -82,16 +80,18 @@ impl KindOfKnowledge for Insights {
             (earlier, locks)
         });
         let locked: Vec<_> = locked.collect();
-        let open = locks::filter_open(services, &input.scope, &input.world, &input.viewpoint(), locked).await?;
-        let standing = without_replaced(open).into_iter().map(|earlier| earlier.insight);
-        Ok(Self(redaction::redact_insights(search.removals, standing.collect())))
+        let open: Disclosable<Vec<EarlierInsight>> =
+            Gate::of_turn(services, input).open(locked).await?.into_iter().collect();
+        let standing = open.map(without_replaced).into_entries();
+        let standing = standing.map(|earlier| earlier.map(|earlier| earlier.insight));
+        Ok(Self(redact_insights(search.removals, standing)))
     }
 
     /// Returns the insights of the prompt. The trace has their whole text.
     async fn reread(rereading: &Rereading<'_>, _changes: &mut Vec<String>) -> Result<Self, TurnError> {
         let input = rereading.input;
         let insights = rereading.trace.insights.iter().filter_map(|traced| {
-            Some(Insight {
+            let insight = Insight {
                 id: traced.insight,
                 world: input.world.id.clone(),
                 npc: input.npc.id.clone(),
@@ -105,7 +105,8 @@ impl KindOfKnowledge for Insights {
                 rests_on: Vec::new(),
                 locks: DisclosureLocks::default(),
                 last_turn_at: traced.committed_at,
-            })
+            };
+            shown_before(rereading.trace, insight)
         });
         Ok(Self(insights.collect()))
     }
@@ -123,7 +124,8 @@ impl KindOfKnowledge for Insights {
         let mut shown_sentences = HashSet::new();
         for (index, insight) in self.0.iter().take(MAX_INSIGHT_LINES).enumerate() {
             let remark = context.remark_for_dialogue(insight.dialogue);
-            let text = remark.add_to(context, escape_untrusted(&insight.text))?;
+            let shown_text = insight.as_ref().map(|insight| escape_untrusted(&insight.text));
+            let text = shown_text.try_map(|text| remark.add_to(context, text))?;
             let fate = if told_parts.shows_turn(context, insight.dialogue, insight.number) {
                 InsightFate::InHistory
             } else if !shown_sentences.insert(sentence_key(&insight.text)) {
@@ -179,9 +181,10 @@ impl Section for InsightSection<'_> {
             let ago = context
                 .ages()
                 .describe_age(context.templates, self.insights[entry.index].last_turn_at)?;
-            Ok(context! { ago, text => entry.text.as_str() })
+            Ok(entry.text.as_ref().map(|text| context! { ago, text => text.as_str() }))
         });
-        values.add_changing("insights", lines.collect::<Result<Vec<Value>, TurnError>>()?);
+        let lines = lines.collect::<Result<Disclosable<Vec<Value>>, TurnError>>()?;
+        values.add_changing("insights", lines);
         Ok(())
     }
 

@@ -4,15 +4,12 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
-use super::{
-    disclosures::Disclosures,
-    section::{Section, ToldParts},
-};
+use super::section::{Section, ToldParts};
 use crate::{
     Services,
+    disclosure::{Disclosable, Disclosures, PreparedRemovals, ToldTexts},
     intent::ClassifiedIntent,
     prompt::PromptContext,
-    redaction::{PreparedRemovals, ToldTexts},
     turn::{TurnError, TurnInput},
 };
 use colloquy_core::scope::TenantScope;
@@ -89,7 +86,7 @@ pub(crate) struct LineSearch<'a> {
     /// The informative words of the line.
     pub terms: &'a TermWeights,
     /// Pinned facts and facts of mutable-state kinds, most important first.
-    pub standing: &'a Arc<Vec<Fact>>,
+    pub standing: &'a Arc<Vec<Disclosable<Fact>>>,
     /// What was removed from memory.
     pub removals: &'a PreparedRemovals<'a>,
     /// The dialogue's own texts without the removed statements.

@@ -17,7 +17,7 @@ use self::found::{FoundLore, LoreHit, LoreNow};
 pub use self::write::{embed_lore, import_lore, write_lore};
 pub(crate) use self::{
     cache::LoreCache,
-    entries::{named_entries, open_entries},
+    entries::named_entries,
     people::DeadPerson,
     search::{LoreOfTurn, prepare_lore},
     section::Lore,
@@ -31,8 +31,8 @@ mod tests {
     use super::{cache::LoadedLore, entries::entries_of_turn, *};
     use colloquy_memory::{
         authored::WorldSettings,
+        disclosure::secrecy::Secrecy,
         lore::{LoreEntry, LoreScore, LoreText},
-        secrecy::Secrecy,
         state::{StateChange, WorldState},
         trace::{LoreFate, LoreSource},
     };

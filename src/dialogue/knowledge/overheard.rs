@@ -4,21 +4,21 @@
 use minijinja::{Value, context};
 
 use super::{
-    disclosures::Disclosures,
     entries::{Entries, Entry},
     kind::{KindOfKnowledge, LineSearch, Rereading},
     section::{Section, SectionSize, SectionSizes, TemplateValues, ToldParts, room_under_heading},
 };
 use crate::{
     Services,
+    disclosure::{Disclosable, Disclosures, Gate, shown_before},
     prompt::{ITEM_TOKENS, PromptContext, escape_untrusted},
     settings::PromptSettings,
     turn::{TurnError, TurnInput},
 };
 use colloquy_core::ids::{DialogueId, DialogueKind, NpcId};
 use colloquy_memory::{
-    fact::{Cause, Watchers},
-    locks::DisclosureLocks,
+    disclosure::{audience::Watchers, locks::DisclosureLocks},
+    fact::Cause,
     trace::{OverheardTrace, PromptSources, TurnTrace},
     turn::{Intent, Turn},
 };
@@ -37,7 +37,7 @@ struct OverheardLine {
 /// The overheard lines, oldest first, with the players who may hear them.
 #[derive(Debug, Default)]
 pub(crate) struct Overheard {
-    lines: Vec<OverheardLine>,
+    lines: Vec<Disclosable<OverheardLine>>,
     locks: DisclosureLocks,
     /// Where the lines are from.
     source: Option<OverheardTrace>,
@@ -46,10 +46,53 @@ pub(crate) struct Overheard {
 /// The selected lines, newest first, each with the name of its speaker.
 pub(crate) struct OverheardSection(Entries<String>);
 
+/// How a player comes to hear lines of a conversation.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Hearing {
+    /// The player left the conversation for this session, and has heard the lines.
+    Joined,
+    /// The NPC repeats the lines.
+    Told,
+}
+
 impl Overheard {
     pub(crate) const fn is_empty(&self) -> bool {
         self.lines.is_empty()
     }
+
+    /// Returns the lines of turns that the hearers of this turn may hear. `watchers` could listen to the conversation.
+    async fn open(
+        services: &Services,
+        input: &TurnInput,
+        turns: Vec<Turn>,
+        watchers: &Watchers,
+        hearing: Hearing,
+    ) -> StoreResult<Self> {
+        let source = source_of(&turns);
+        let lines = attribute_lines(services, input, turns).await?;
+        let hearers_lock = watchers.hearers_lock().filter(|_| !lines.is_empty());
+        let locks: DisclosureLocks = hearers_lock.into_iter().collect();
+        let locks_to_open = match hearing {
+            Hearing::Joined => DisclosureLocks::default(),
+            Hearing::Told => locks.clone(),
+        };
+        let locked = lines.into_iter().map(|line| (line, locks_to_open.clone()));
+        Ok(Self {
+            lines: Gate::of_turn(services, input).open(locked.collect()).await?,
+            locks,
+            source,
+        })
+    }
+}
+
+/// Returns where the lines of turns are from.
+fn source_of(turns: &[Turn]) -> Option<OverheardTrace> {
+    let (first, last) = turns.first().zip(turns.last())?;
+    Some(OverheardTrace {
+        dialogue: first.dialogue,
+        from: first.number,
+        to: last.number,
+    })
 }
 
 impl KindOfKnowledge for Overheard {
@@ -72,13 +115,20 @@ impl KindOfKnowledge for Overheard {
         };
         let dialogues = &rereading.services.ledger.dialogues;
         let turns = dialogues.load_turns(rereading.scope, source.dialogue, source.from, source.to);
-        let overheard =
-            to_overheard_lines(rereading.services, rereading.input, turns.await?, &Watchers::default()).await?;
+        let turns = turns.await?;
+        let found_source = source_of(&turns);
+        let lines = attribute_lines(rereading.services, rereading.input, turns).await?;
+        let shown_lines = shown_before(rereading.trace, (found_source, lines));
         let talk = dialogues.load_dialogue(rereading.scope, source.dialogue).await?;
-        if talk.is_none_or(|talk| talk.head_turn < source.to) || overheard.source != Some(source) {
+        if talk.is_none_or(|talk| talk.head_turn < source.to) || found_source != Some(source) {
             changes.push(format!("lines of {} were taken back", source.dialogue));
         }
-        Ok(overheard)
+        let lines = shown_lines.map(|shown| shown.map(|(_, lines)| lines).into_entries().collect());
+        Ok(Self {
+            lines: lines.unwrap_or_default(),
+            locks: DisclosureLocks::default(),
+            source: found_source,
+        })
     }
 
     /// Selects the newest lines without gaps: questions are about the last lines.
@@ -93,7 +143,7 @@ impl KindOfKnowledge for Overheard {
         let mut entries = Entries::<String>::default();
         for (index, line) in self.lines.iter().enumerate().rev() {
             let detail = escape_untrusted(&line.name);
-            let text = escape_untrusted(&line.text);
+            let text = line.as_ref().map(|line| escape_untrusted(&line.text));
             let tokens = context.count(&detail) + context.count(&text) + ITEM_TOKENS;
             if tokens > room {
                 break;
@@ -130,8 +180,11 @@ impl Section for OverheardSection {
 
     fn add_values(&self, values: &mut TemplateValues<'_>) -> Result<(), TurnError> {
         let entries = self.0.items.iter().rev();
-        let lines = entries.map(|entry| context! { name => entry.detail.as_str(), text => entry.text.as_str() });
-        values.add_changing("overheard", lines.collect::<Vec<Value>>());
+        let lines = entries.map(|entry| {
+            let text = entry.text.as_ref();
+            text.map(|text| context! { name => entry.detail.as_str(), text => text.as_str() })
+        });
+        values.add_changing("overheard", lines.collect::<Disclosable<Vec<Value>>>());
         Ok(())
     }
 
@@ -169,7 +222,7 @@ async fn read_overheard_lines(services: &Services, input: &TurnInput, intent: In
             dialogues.load_dialogue(&input.scope, joined)
         )?;
         let watchers = conversation.map(|conversation| conversation.options.watchers());
-        return to_overheard_lines(services, input, turns, &watchers.unwrap_or_default()).await;
+        return Overheard::open(services, input, turns, &watchers.unwrap_or_default(), Hearing::Joined).await;
     }
     if intent != Intent::Overheard {
         return Ok(Overheard::default());
@@ -181,27 +234,7 @@ async fn read_overheard_lines(services: &Services, input: &TurnInput, intent: In
         return Ok(Overheard::default());
     };
     let turns = read_last_turns(services, input, talk.dialogue, talk.last).await?;
-    to_overheard_lines(services, input, turns, &talk.watchers).await
-}
-
-async fn to_overheard_lines(
-    services: &Services,
-    input: &TurnInput,
-    turns: Vec<Turn>,
-    watchers: &Watchers,
-) -> StoreResult<Overheard> {
-    let source = turns.first().zip(turns.last()).map(|(first, last)| OverheardTrace {
-        dialogue: first.dialogue,
-        from: first.number,
-        to: last.number,
-    });
-    let lines = attribute_lines(services, input, turns).await?;
-    let locks = watchers.hearers_lock().filter(|_| !lines.is_empty());
-    Ok(Overheard {
-        lines,
-        locks: locks.into_iter().collect(),
-        source,
-    })
+    Overheard::open(services, input, turns, &talk.watchers, Hearing::Told).await
 }
 
 async fn read_last_turns(

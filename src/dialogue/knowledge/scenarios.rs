@@ -15,11 +15,17 @@ use chrono::{DateTime, SubsecRound as _, Utc};
 use self::known::RecentScenario;
 pub use self::unlock::{ScenarioUnlock, UnlockTrigger};
 pub(crate) use self::{
-    known::{KnownScenarios, NpcPast, OpenedScenario, ScenarioHit},
+    known::{GuardedScenario, KnownScenarios, NpcPast, OpenedScenario, ScenarioHit},
     section::Scenarios,
 };
 use super::kind::LineSearch;
-use crate::{Services, recall::MAX_TRACED, remember::ManualEditError, turn::TurnInput};
+use crate::{
+    Services,
+    disclosure::{Disclosable, open_scenarios, open_tell},
+    recall::MAX_TRACED,
+    remember::ManualEditError,
+    turn::TurnInput,
+};
 use colloquy_core::{
     ids::{NpcId, PlayerId, ScenarioId},
     scope::TenantScope,
@@ -34,7 +40,6 @@ use colloquy_memory::{
     progress::{self, NpcNames, Progress, ProgressState},
     scenario::{self, Scenario, ScenarioBearing, ScenarioScore},
     scoring::dot_product,
-    secrecy::Secrecy,
     state::{StateChange, WorldState},
     trace::CandidateFate,
     turn::{Intent, RECENT_TURNS},
@@ -45,7 +50,7 @@ use colloquy_ports::{
         audit::Edit,
         authored::PutOutcome,
         jobs::JobInput,
-        scenarios::{EmbeddedScenario, Embedding, ScenarioTell, ScenarioTitle},
+        scenarios::{EmbeddedScenario, Embedding, ScenarioTitle},
         state::NewStateChange,
     },
     llm::LlmError,
@@ -105,14 +110,13 @@ pub(crate) async fn read_known_scenarios(
         let told_at = checkpoint.last_told_at(&npc.id, &titled.id);
         Some((unlocked.max(told_at)?, unlocked.is_some()))
     };
-    let mut open_titles = titles.await?;
-    open_titles.retain(|titled| context.all_hold(&titled.when));
+    let open_titles = open_scenarios(titles.await?, standing.progress(), &context);
     let mut recent: Vec<_> = open_titles
         .iter()
         .filter_map(|titled| Some((latest_event(titled)?, titled)))
         .map(|((latest_at, opened), titled)| RecentScenario {
             id: titled.id.clone(),
-            title: titled.title.clone(),
+            title: titled.as_ref().map(|titled| titled.title.clone()),
             latest_at,
             opened,
             is_told: known::is_told(checkpoint, &standing, &npc.id, &titled.id, titled.required_progress),
@@ -197,32 +201,29 @@ struct PastSearch<'a> {
 }
 
 impl PastSearch<'_> {
-    async fn load_titles(&self) -> StoreResult<Vec<ScenarioTitle>> {
+    async fn load_titles(&self) -> StoreResult<Vec<Disclosable<ScenarioTitle>>> {
         let TurnInput { scope, world, npc, .. } = self.input;
         let scenarios = &self.services.ledger.scenarios;
         let progress = self.known_scenarios.standing.progress();
-        scenarios
-            .list_unlocked_titles(scope, &world.id, &npc.id, progress)
-            .await
+        let titles = scenarios.list_unlocked_titles(scope, &world.id, &npc.id, progress);
+        Ok(open_scenarios(titles.await?, progress, &self.context))
     }
 
-    fn names_open_title(&self, titles: &[ScenarioTitle]) -> bool {
-        let mut open = titles.iter().filter(|titled| self.context.all_hold(&titled.when));
-        open.any(|titled| is_scenario_named(&self.line, &titled.title, &titled.keywords, &titled.synonyms))
+    fn names_open_title(&self, titles: &[Disclosable<ScenarioTitle>]) -> bool {
+        let mut titles = titles.iter();
+        titles.any(|titled| is_scenario_named(&self.line, &titled.title, &titled.keywords, &titled.synonyms))
     }
 
     /// Reads the open scenarios, with their contents and vectors.
-    async fn load_rows(&self) -> StoreResult<Vec<EmbeddedScenario>> {
+    async fn load_rows(&self) -> StoreResult<Vec<Disclosable<EmbeddedScenario>>> {
         let TurnInput { scope, world, npc, .. } = self.input;
         let scenarios = &self.services.ledger.scenarios;
         let progress = self.known_scenarios.standing.progress();
         let rows = scenarios.list_unlocked_scenarios(scope, &world.id, &npc.id, progress);
-        let mut rows = rows.await?;
-        rows.retain(|row| self.context.all_hold(&row.scenario.when));
-        Ok(rows)
+        Ok(open_scenarios(rows.await?, progress, &self.context))
     }
 
-    fn find_named(&self, rows: &[EmbeddedScenario]) -> BTreeSet<ScenarioId> {
+    fn find_named(&self, rows: &[Disclosable<EmbeddedScenario>]) -> BTreeSet<ScenarioId> {
         let scenarios = rows.iter().map(|row| &row.scenario);
         let named_scenarios = scenarios
             .filter(|scenario| is_scenario_named(&self.line, &scenario.title, &scenario.keywords, &scenario.synonyms));
@@ -231,7 +232,7 @@ impl PastSearch<'_> {
 
     fn rank(
         &self,
-        rows: &[EmbeddedScenario],
+        rows: &[Disclosable<EmbeddedScenario>],
         named_ids: &BTreeSet<ScenarioId>,
         embedding: Option<&[f32]>,
         terms: &TermWeights,
@@ -255,13 +256,20 @@ impl PastSearch<'_> {
             .collect();
         scenario::sort_best_first(self.points_back, &mut order);
         let hits = order.into_iter().map(|(score, recent, _, index)| {
-            let scenario = &rows[index].scenario;
-            self.hit_of(scenario, score, recent.is_some(), named_ids.contains(&scenario.id))
+            let scenario = rows[index].as_ref().map(|row| row.scenario.clone());
+            let is_named = named_ids.contains(&scenario.id);
+            self.hit_of(scenario, score, recent.is_some(), is_named)
         });
         hits.take(MAX_TRACED).collect()
     }
 
-    fn hit_of(&self, scenario: &Scenario, score: ScenarioScore, is_recent: bool, is_named: bool) -> ScenarioHit {
+    fn hit_of(
+        &self,
+        scenario: Disclosable<Scenario>,
+        score: ScenarioScore,
+        is_recent: bool,
+        is_named: bool,
+    ) -> ScenarioHit {
         let calibration = &self.services.embedder.info().calibration;
         let checkpoint = &self.input.checkpoint;
         let bearing = ScenarioBearing::decide(calibration, is_named, &score);
@@ -273,10 +281,10 @@ impl PastSearch<'_> {
             && checkpoint.told_at(&self.input.npc.id, &scenario.id).is_some();
         let is_pointed_at = self.points_back && is_recent || goes_on;
         ScenarioHit {
-            scenario: scenario.clone(),
+            news: self.known_scenarios.news_of(checkpoint, &scenario),
+            scenario,
             score,
             recent: is_recent,
-            news: self.known_scenarios.news_of(checkpoint, scenario),
             by_meaning: bearing == ScenarioBearing::Meaning && !is_pointed_at,
             fate: if is_strong || is_named || is_pointed_at {
                 CandidateFate::BeyondTopK
@@ -303,18 +311,14 @@ async fn find_tells(
     input: &TurnInput,
     state: &WorldState,
     progress: Progress,
-) -> StoreResult<Vec<ScenarioTell>> {
+) -> StoreResult<Vec<GuardedScenario>> {
     if !can_tell_past(input) || !input.npc.has_tells {
         return Ok(Vec::new());
     }
     let scenarios = &services.ledger.scenarios;
     let tells = scenarios.list_tells(&input.scope, &input.world.id, &input.npc.id, MAX_TELLS);
-    let mut tells = tells.await?;
+    let tells = tells.await?;
     let context = input.condition_context(state);
-    tells.retain(|hidden| {
-        let may_be_told = progress >= hidden.required_progress && context.all_hold(&hidden.when);
-        Secrecy::decide(may_be_told, Some(&hidden.tell), &context) == Secrecy::Guarded
-    });
     let line = input.heard_text();
     let mut texts = vec![NameLookup::in_text(&line)];
     if keywords::refers_back(&line)
@@ -322,11 +326,16 @@ async fn find_tells(
     {
         texts.extend([&last.player_text, &last.reply_text].map(|text| NameLookup::in_text(text)));
     }
-    tells.retain(|hidden| {
+    let guarded = tells.into_iter().filter_map(|hidden| {
+        let tell = open_tell(&hidden, progress, &context)?;
         let is_in = |text| is_scenario_named(text, &hidden.title, &hidden.keywords, &hidden.synonyms);
-        texts.iter().any(is_in)
+        texts.iter().any(is_in).then_some(GuardedScenario {
+            id: hidden.id,
+            title: hidden.title,
+            tell,
+        })
     });
-    Ok(tells)
+    Ok(guarded.collect())
 }
 
 /// The maximum number of unlocks announced for one turn. An author may unlock hundreds at once, and a returning

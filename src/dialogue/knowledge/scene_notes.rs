@@ -6,37 +6,31 @@ use super::{
     section::{Section, SectionSize, SectionSizes, TemplateValues, ToldParts, room_under_heading, with_heading},
 };
 use crate::{
+    disclosure::{self, Disclosable},
     prompt::{ITEM_TOKENS, PromptContext, escape_untrusted},
     settings::PromptSettings,
-    turn::{TurnError, TurnInput},
+    turn::TurnError,
 };
 use colloquy_memory::trace::PromptSources;
 
 /// The notes of the turn's request, oldest first.
 #[derive(Default)]
-pub(crate) struct SceneNotes(Vec<String>);
+pub(crate) struct SceneNotes(Disclosable<Vec<String>>);
 
 /// The notes in a prompt, in their order.
 #[derive(Default)]
 pub(crate) struct SceneNoteSection(Entries);
-
-impl SceneNotes {
-    fn of_turn(input: &TurnInput) -> Self {
-        let chat = input.chat.as_ref();
-        Self(chat.map_or_else(Vec::new, |chat| chat.scene_notes.clone()))
-    }
-}
 
 impl KindOfKnowledge for SceneNotes {
     type Read<'a> = ();
     type Section<'a> = SceneNoteSection;
 
     async fn find(search: &LineSearch<'_>, (): ()) -> Result<Self, TurnError> {
-        Ok(Self::of_turn(search.input))
+        Ok(Self(disclosure::scene_notes(search.input)))
     }
 
     async fn reread(rereading: &Rereading<'_>, _changes: &mut Vec<String>) -> Result<Self, TurnError> {
-        Ok(Self(rereading.sources.scene_notes.clone()))
+        Ok(Self(disclosure::scene_notes_before(rereading.trace)))
     }
 
     fn select<'a>(
@@ -48,7 +42,7 @@ impl KindOfKnowledge for SceneNotes {
         let budget = context.settings.prompt.scene_note_tokens;
         let count = |text: &str| context.count(text);
         Ok(SceneNoteSection::select_latest(
-            &self.0,
+            self.0.clone(),
             budget,
             remaining_tokens,
             &count,
@@ -56,17 +50,23 @@ impl KindOfKnowledge for SceneNotes {
     }
 
     fn add_sources(&self, sources: &mut PromptSources) {
-        sources.scene_notes.clone_from(&self.0);
+        sources.scene_notes.clone_from(&*self.0);
     }
 }
 
 impl SceneNoteSection {
     /// Selects the latest notes that fit the budget and the room that is left.
-    fn select_latest(notes: &[String], budget: u32, remaining_tokens: u32, count: &dyn Fn(&str) -> u32) -> Self {
+    fn select_latest(
+        notes: Disclosable<Vec<String>>,
+        budget: u32,
+        remaining_tokens: u32,
+        count: &dyn Fn(&str) -> u32,
+    ) -> Self {
         let mut room = room_under_heading(budget, remaining_tokens);
         let mut entries = Entries::<()>::default();
-        for (index, note) in notes.iter().enumerate().rev() {
-            let text = escape_untrusted(note);
+        let notes: Vec<Disclosable<String>> = notes.into_entries().collect();
+        for (index, note) in notes.into_iter().enumerate().rev() {
+            let text = note.map(|note| escape_untrusted(&note));
             let tokens = count(&text) + ITEM_TOKENS;
             let entry = Entry {
                 index,
@@ -123,9 +123,14 @@ mod tests {
     fn latest_notes_fit_first_and_keep_their_order() {
         let notes = ["one two three".to_owned(), "four".to_owned(), "five".to_owned()];
         let count = |text: &str| u32::try_from(text.split(' ').count()).unwrap_or(u32::MAX);
-        let section = SceneNoteSection::select_latest(&notes, 2 * (ITEM_TOKENS + 1), 1_000, &count);
+        let section = SceneNoteSection::select_latest(
+            Disclosable::sample(notes.to_vec()),
+            2 * (ITEM_TOKENS + 1),
+            1_000,
+            &count,
+        );
         assert_eq!((&section.0.texts()[..], section.0.dropped), (&notes[1..], 1));
-        let none = SceneNoteSection::select_latest(&[], 100, 1_000, &count);
+        let none = SceneNoteSection::select_latest(Disclosable::sample(Vec::new()), 100, 1_000, &count);
         assert_eq!((none.tokens(), none.0.dropped), (0, 0));
     }
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use minijinja::Value;
 
 use crate::{
+    disclosure::Disclosable,
     prompt::{ContentHash, FRAME_TOKENS, HEADING_TOKENS, HistoryWindow, PromptContext},
     settings::PromptSettings,
     turn::TurnError,
@@ -99,11 +100,17 @@ pub(crate) struct TemplateValues<'c> {
     /// The dialogues of the shown facts and episodes.
     pub dialogues: Vec<DialogueId>,
     /// The values before the history, which stay the same for several turns.
-    pub lasting: BTreeMap<&'static str, Value>,
+    lasting: BTreeMap<&'static str, Value>,
     /// The values behind the history.
-    pub changing: BTreeMap<&'static str, Value>,
+    changing: BTreeMap<&'static str, Value>,
     /// What the NPC shows of what it keeps to itself.
-    pub tells: Vec<Value>,
+    pub tells: Vec<Disclosable<String>>,
+}
+
+/// The values of the two templates, by their names.
+pub(crate) struct RenderedValues {
+    pub lasting: BTreeMap<&'static str, Value>,
+    pub changing: BTreeMap<&'static str, Value>,
 }
 
 impl<'c> TemplateValues<'c> {
@@ -116,13 +123,28 @@ impl<'c> TemplateValues<'c> {
             tells: Vec::new(),
         }
     }
+    /// Adds what all who hear the prompt see: the date of today, if the prompt tells dates, and the names of the NPCs who
+    /// overhear the dialogue.
+    pub(crate) fn add_scene(&mut self, today: String, witnesses: Vec<String>) {
+        self.changing.insert("today", today.into());
+        self.changing.insert("witnesses", witnesses.into());
+    }
+    /// Returns the values of both templates.
+    pub(crate) fn into_rendered(mut self) -> RenderedValues {
+        let tells: Disclosable<Vec<String>> = std::mem::take(&mut self.tells).into_iter().collect();
+        self.add_changing("tells", tells);
+        RenderedValues {
+            lasting: self.lasting,
+            changing: self.changing,
+        }
+    }
     /// Adds a value that stands before the history.
-    pub(super) fn add_lasting(&mut self, name: &'static str, value: impl Into<Value>) {
-        self.lasting.insert(name, value.into());
+    pub(super) fn add_lasting<V: Into<Value>>(&mut self, name: &'static str, value: Disclosable<V>) {
+        self.lasting.insert(name, value.into_inner().into());
     }
     /// Adds a value that stands behind the history.
-    pub(super) fn add_changing(&mut self, name: &'static str, value: impl Into<Value>) {
-        self.changing.insert(name, value.into());
+    pub(super) fn add_changing<V: Into<Value>>(&mut self, name: &'static str, value: Disclosable<V>) {
+        self.changing.insert(name, value.into_inner().into());
     }
 }
 

@@ -9,13 +9,13 @@ use chrono::{DateTime, TimeDelta, Utc};
 use minijinja::{Value, context};
 
 use super::{
-    disclosures::Disclosures,
     found_facts::FoundFacts,
     kind::{KindOfKnowledge, LineSearch, Rereading},
     section::{Section, SectionSize, SectionSizes, TemplateValues, ToldParts},
     traced_fact::{is_promise_to_end, reread_fact, shown_facts},
 };
 use crate::{
+    disclosure::{Disclosable, Disclosures},
     prompt::{
         Attribution, ContentHash, FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS, PromptContext, Remark, attribute_to,
         render_statement,
@@ -86,16 +86,19 @@ impl StateSection {
     }
 }
 
+/// A fact that may be in the prompt without a search.
+type StandingFact = Disclosable<Fact>;
+
 struct PinnedItem {
     fact: FactId,
-    text: String,
+    text: Disclosable<String>,
     tokens: u32,
 }
 
 struct StateEntry {
     fact: FactId,
     block: StateSection,
-    text: String,
+    text: Disclosable<String>,
     /// The time of the statement, or of the end of a promise; `None` if undated.
     said_at: Option<DateTime<Utc>>,
     /// True for an open promise whose day has passed.
@@ -114,7 +117,7 @@ impl StateEntry {
 
 /// Pinned facts and facts of mutable-state kinds, most important first.
 #[derive(Default)]
-pub(crate) struct StandingFacts(pub Arc<Vec<Fact>>);
+pub(crate) struct StandingFacts(pub Arc<Vec<Disclosable<Fact>>>);
 
 /// The selected standing facts.
 #[derive(Default)]
@@ -199,17 +202,18 @@ impl StandingSection {
     fn select_pinned(
         &mut self,
         context: &PromptContext<'_>,
-        facts: &[Fact],
+        facts: &[StandingFact],
         remaining_tokens: &mut u32,
     ) -> Result<(), TurnError> {
         let mut slot = context.settings.prompt.pinned_tokens.min(*remaining_tokens);
         let reader = context.reader();
-        let may_be = |fact: &&Fact| fact.view.pinned && fact.invalid.is_none() && can_be_pinned(context, fact);
+        let may_be = |fact: &&StandingFact| fact.view.pinned && fact.invalid.is_none() && can_be_pinned(context, fact);
         for fact in facts.iter().filter(may_be) {
             let word = reader.attribution_of_fact(fact);
             let subject = &fact.statement.subject;
-            let text = attribute_to(context.templates, reader, word, subject, &fact.view.content)?;
-            let text = remark_on(context, fact).add_to(context, text)?;
+            let sentence = fact.as_ref().map(|fact| fact.view.content.as_str());
+            let text = sentence.try_map(|text| attribute_to(context.templates, reader, word, subject, text))?;
+            let text = text.try_map(|text| remark_on(context, fact).add_to(context, text))?;
             let tokens = context.count(&text) + ITEM_TOKENS;
             if tokens > slot {
                 self.pinned_dropped += 1;
@@ -229,7 +233,7 @@ impl StandingSection {
     fn select_state(
         &mut self,
         context: &PromptContext<'_>,
-        facts: &[Fact],
+        facts: &[StandingFact],
         remaining_tokens: u32,
     ) -> Result<(), TurnError> {
         let budgets = &context.settings.prompt;
@@ -303,16 +307,21 @@ impl StandingSection {
     }
 
     /// Returns the entries of a part of the state block, the newest last.
-    fn block_values(&self, context: &PromptContext<'_>, block: StateSection) -> Result<Vec<Value>, TurnError> {
+    fn block_values(
+        &self,
+        context: &PromptContext<'_>,
+        block: StateSection,
+    ) -> Result<Disclosable<Vec<Value>>, TurnError> {
         let mut entries: Vec<&StateEntry> = self.state.iter().filter(|entry| entry.block == block).collect();
         entries.sort_by_key(|entry| (entry.said_at, entry.fact));
         let values = entries.into_iter().map(|entry| {
             let describe_age = |said_at| context.ages().describe_age(context.templates, said_at);
             let ago = entry.said_at.map(describe_age).transpose()?;
             let end = entry.end.map(InvalidReason::as_str).unwrap_or_default();
-            let text = entry.text.as_str();
             let overdue = entry.is_overdue;
-            Ok(context! { text, overdue, end, ago => ago.unwrap_or_default() })
+            let values =
+                |text: &String| context! { text => text.as_str(), overdue, end, ago => ago.unwrap_or_default() };
+            Ok(entry.text.as_ref().map(values))
         });
         values.collect()
     }
@@ -351,8 +360,9 @@ impl Section for StandingSection {
     }
 
     fn add_values(&self, values: &mut TemplateValues<'_>) -> Result<(), TurnError> {
-        let pinned = self.pinned.iter().map(|item| context! { text => item.text.as_str() });
-        values.add_lasting("pinned", pinned.collect::<Vec<Value>>());
+        let pinned = self.pinned.iter().map(|item| item.text.as_ref());
+        let pinned = pinned.map(|text| text.map(|text| context! { text => text.as_str() }));
+        values.add_lasting("pinned", pinned.collect::<Disclosable<Vec<Value>>>());
         for (name, block) in [
             ("canon", StateSection::Canon),
             ("promises", StateSection::Promises),
@@ -464,7 +474,7 @@ fn section_of(context: &PromptContext<'_>, fact: &Fact) -> Option<StateSection> 
 }
 
 /// Removes the promises that were given up and are open in other words since: with another day, for instance.
-fn remove_put_off(ended_promises: &mut Vec<(&Fact, StateSection)>, promises: &[(&Fact, StateSection)]) {
+fn remove_put_off(ended_promises: &mut Vec<(&StandingFact, StateSection)>, promises: &[(&StandingFact, StateSection)]) {
     let features_of = |fact: &Fact| StatementFeatures::from_statement(&fact.statement);
     let open = LazyCell::new(|| {
         let open = promises.iter().map(|(fact, _)| (*fact, features_of(fact)));
@@ -489,8 +499,8 @@ fn remove_put_off(ended_promises: &mut Vec<(&Fact, StateSection)>, promises: &[(
 /// one has locks of its own. The earlier one is not ended, because it stays for those who may not hear the later one.
 /// Returns the removed facts.
 fn remove_redated(
-    promises: &mut Vec<(&Fact, StateSection)>,
-    ended_promises: &[(&Fact, StateSection)],
+    promises: &mut Vec<(&StandingFact, StateSection)>,
+    ended_promises: &[(&StandingFact, StateSection)],
 ) -> HashSet<FactId> {
     let replaces = |later: &Fact, earlier: &Fact| {
         let new = &later.statement;
@@ -501,8 +511,9 @@ fn remove_redated(
             && last_day_in(later).is_some_and(|new_day| last_day_in(earlier).is_some_and(|old_day| old_day < new_day))
             && StatementFeatures::from_statement(new).promises_like(&StatementFeatures::from_statement(old))
     };
-    let facts: Vec<&Fact> = promises.iter().chain(ended_promises).map(|(fact, _)| *fact).collect();
-    let is_redated = |(earlier, _): &mut (&Fact, StateSection)| facts.iter().any(|later| replaces(later, earlier));
+    let facts: Vec<&StandingFact> = promises.iter().chain(ended_promises).map(|(fact, _)| *fact).collect();
+    let is_redated =
+        |(earlier, _): &mut (&StandingFact, StateSection)| facts.iter().any(|later| replaces(later, earlier));
     promises.extract_if(.., is_redated).map(|(fact, _)| fact.id).collect()
 }
 
@@ -521,9 +532,9 @@ fn remark_on(context: &PromptContext<'_>, fact: &Fact) -> Remark {
 /// other open ones, and more ended ones. `open_promises` has the most important first, `ended_promises` the last first.
 fn order_promises<'f>(
     context: &PromptContext<'_>,
-    mut open_promises: Vec<(&'f Fact, StateSection)>,
-    mut ended_promises: Vec<(&'f Fact, StateSection)>,
-) -> Vec<(&'f Fact, StateSection)> {
+    mut open_promises: Vec<(&'f StandingFact, StateSection)>,
+    mut ended_promises: Vec<(&'f StandingFact, StateSection)>,
+) -> Vec<(&'f StandingFact, StateSection)> {
     ended_promises.sort_by_key(|(fact, _)| Reverse((fact.invalid.as_ref().map(|end| end.ended_at), fact.id)));
     let limit = long_overdue_before(context);
     let is_last = |fact: &Fact| is_due_before(context, fact, &limit) || context.dead_party_of(fact).is_some();
@@ -557,23 +568,27 @@ fn is_due_before(context: &PromptContext<'_>, promise: &Fact, day: &str) -> bool
     agreement::is_overdue(&promise.view.content, &made_on, day)
 }
 
-fn render_entry(context: &PromptContext<'_>, fact: &Fact, block: StateSection) -> Result<StateEntry, TurnError> {
+fn render_entry(
+    context: &PromptContext<'_>,
+    fact: &StandingFact,
+    block: StateSection,
+) -> Result<StateEntry, TurnError> {
     let templates = context.templates;
     let reader = context.reader();
     let subject = &fact.statement.subject;
-    let sentence = &fact.view.content;
-    let text = match block {
+    let sentence = fact.as_ref().map(|fact| fact.view.content.as_str());
+    let text = sentence.try_map(|sentence| match block {
         // The headings of these sections name the source.
         StateSection::Canon | StateSection::AboutPlayer | StateSection::AboutNpc | StateSection::Duties => {
-            render_statement(templates, reader, subject, sentence)?
+            render_statement(templates, reader, subject, sentence)
         }
         StateSection::Promises | StateSection::EndedPromises => {
-            attribute_to(templates, reader, reader.attribution_of_fact(fact), subject, sentence)?
+            attribute_to(templates, reader, reader.attribution_of_fact(fact), subject, sentence)
         }
-    };
+    })?;
     let dead_party = context.dead_party_of(fact).filter(|_| block.has_promises());
     let remark = remark_on(context, fact).with_dead_party(dead_party);
-    let text = remark.add_to(context, text)?;
+    let text = text.try_map(|text| remark.add_to(context, text))?;
     let is_overdue = || is_due_before(context, fact, &context.ages().today_in_numbers());
     // An author's statement holds regardless of its date.
     let is_dated = block != StateSection::Canon || matches!(fact.cause, Cause::Event(_));

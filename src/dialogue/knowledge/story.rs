@@ -4,20 +4,19 @@
 use minijinja::{Value, context};
 
 use super::{
-    disclosures::Disclosures,
     entries::{Entries, Entry, Fate as _},
     kind::{EarlyReading, KindOfKnowledge, LineSearch, Rereading},
     section::{Section, SectionSize, SectionSizes, TemplateValues, ToldParts},
 };
 use crate::{
-    Services, locks,
+    Services,
+    disclosure::{Disclosable, Disclosures, Gate, PreparedRemovals, redact_text_of, shown_before},
     prompt::{ITEM_TOKENS, PromptContext, escape_untrusted},
-    redaction::{self, PreparedRemovals},
     settings::PromptSettings,
     turn::{TurnError, TurnInput},
 };
 use colloquy_memory::{
-    locks::DisclosureLocks,
+    disclosure::locks::DisclosureLocks,
     trace::{CandidateFate, StoryPart, StoryTrace, TurnTrace},
 };
 use colloquy_ports::{StoreResult, ledger::curation::StoryRow};
@@ -35,7 +34,7 @@ const MAX_NOTES: usize = 6;
 
 /// A finding, or a line of notes.
 struct StoryLine {
-    traced: StoryTrace,
+    traced: Disclosable<StoryTrace>,
     locks: DisclosureLocks,
 }
 
@@ -81,23 +80,19 @@ impl KindOfKnowledge for Story {
         rows.retain(|row| !tells_removed(search.removals, row));
         let rows = filter_open_rows(services, input, rows).await?;
         let lines = rows.iter().flat_map(lines_of_row);
-        let lines = lines.filter_map(|mut line| {
-            let dialogue = line.traced.dialogue_id;
-            line.traced.text = redaction::redact_text_of(search.removals, dialogue, &line.traced.text)?;
-            Some(line)
+        let lines = lines.filter_map(|line| {
+            let traced = redact_text_of(search.removals, line.traced)?;
+            Some(StoryLine { traced, ..line })
         });
         Ok(Self::of_newest(lines.collect()))
     }
 
     /// Returns the lines of the prompt. The trace has their whole text.
     async fn reread(rereading: &Rereading<'_>, _changes: &mut Vec<String>) -> Result<Self, TurnError> {
-        let used = rereading
-            .trace
-            .story
-            .iter()
-            .filter(|traced| traced.fate == CandidateFate::USED);
-        let lines = used.map(|traced| StoryLine {
-            traced: traced.clone(),
+        let traced_lines = rereading.trace.story.iter();
+        let shown_lines = traced_lines.filter_map(|traced| shown_before(rereading.trace, traced.clone()));
+        let lines = shown_lines.map(|traced| StoryLine {
+            traced,
             locks: DisclosureLocks::default(),
         });
         Ok(Self(lines.collect()))
@@ -113,7 +108,8 @@ impl KindOfKnowledge for Story {
         let mut entries = Entries::default();
         for (index, line) in self.0.iter().enumerate() {
             let remark = context.remark_for_dialogue(line.traced.dialogue_id);
-            let text = remark.add_to(context, escape_untrusted(&line.traced.text))?;
+            let shown_text = line.traced.as_ref().map(|traced| escape_untrusted(&traced.text));
+            let text = shown_text.try_map(|text| remark.add_to(context, text))?;
             let is_note = line.traced.part == StoryPart::Note;
             let label_tokens = if is_note { 0 } else { LABEL_TOKENS };
             let entry = Entry {
@@ -167,7 +163,11 @@ fn tells_removed(removals: &PreparedRemovals<'_>, row: &StoryRow) -> bool {
 
 /// Returns the rows that the hearers may hear. The turns of this dialogue were said to them. Of another session, all that its
 /// prompts had must be open: a pass also reads what a reply reported without a word.
-async fn filter_open_rows(services: &Services, input: &TurnInput, rows: Vec<StoryRow>) -> StoreResult<Vec<StoryRow>> {
+async fn filter_open_rows(
+    services: &Services,
+    input: &TurnInput,
+    rows: Vec<StoryRow>,
+) -> StoreResult<Vec<Disclosable<StoryRow>>> {
     let is_own = |row: &StoryRow| row.dialogue == input.dialogue.id;
     let known_rows = rows.into_iter().filter(|row| is_own(row) || row.locks.is_some());
     let locked_rows = known_rows.map(|row| {
@@ -176,21 +176,20 @@ async fn filter_open_rows(services: &Services, input: &TurnInput, rows: Vec<Stor
     });
     // As for episodes, a greeting has nothing locked.
     let usable_rows = locked_rows.filter(|(_, locks)| locks.is_empty() || !input.is_greeting());
-    let viewpoint = input.viewpoint();
-    locks::filter_open(services, &input.scope, &input.world, &viewpoint, usable_rows.collect()).await
+    Gate::of_turn(services, input).open(usable_rows.collect()).await
 }
 
 /// Returns the lines of a row, the last one first.
-fn lines_of_row(row: &StoryRow) -> Vec<StoryLine> {
+fn lines_of_row(row: &Disclosable<StoryRow>) -> Vec<StoryLine> {
     let texts = row.text.lines().rev().filter(|text| !text.trim().is_empty());
     let lines = texts.map(|text| StoryLine {
-        traced: StoryTrace {
+        traced: row.as_ref().map(|row| StoryTrace {
             part: row.part,
             dialogue_id: row.dialogue,
             noted_at: row.noted_at,
             text: text.to_owned(),
             fate: CandidateFate::OVER_BUDGET,
-        },
+        }),
         locks: row.locks.clone().unwrap_or_default(),
     });
     lines.collect()
@@ -213,8 +212,11 @@ impl Section for StorySection<'_> {
         let is_note = |entry: &&Entry<StoryPart>| entry.detail == StoryPart::Note;
         let findings = self.entries.items.iter().filter(|entry| !is_note(entry));
         let entries = findings.chain(self.entries.items.iter().rev().filter(is_note));
-        let lines = entries.map(|entry| context! { part => entry.detail.as_str(), text => entry.text.as_str() });
-        values.add_changing("story", lines.collect::<Vec<Value>>());
+        let lines = entries.map(|entry| {
+            let text = entry.text.as_ref();
+            text.map(|text| context! { part => entry.detail.as_str(), text => text.as_str() })
+        });
+        values.add_changing("story", lines.collect::<Disclosable<Vec<Value>>>());
         Ok(())
     }
 
@@ -233,7 +235,7 @@ impl Section for StorySection<'_> {
         let considered = self.lines.iter().zip(&self.entries.fates);
         let traced = considered.map(|(line, &fate)| StoryTrace {
             fate,
-            ..line.traced.clone()
+            ..(*line.traced).clone()
         });
         trace.story = traced.collect();
     }

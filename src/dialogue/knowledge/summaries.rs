@@ -8,6 +8,7 @@ use super::{
     section::{Section, SectionSize, SectionSizes, TemplateValues, ToldParts, room_under_heading},
 };
 use crate::{
+    disclosure::{Disclosable, Disclosures},
     prompt::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS, PromptContext, escape_untrusted},
     settings::PromptSettings,
     turn::{TurnError, TurnInput},
@@ -19,11 +20,11 @@ use colloquy_memory::{
 
 /// The summaries of turns before the history, in the form that the NPC may tell.
 #[derive(Default)]
-pub(crate) struct Summaries(pub Vec<Summary>);
+pub(crate) struct Summaries(pub Vec<Disclosable<Summary>>);
 
 /// The selected summaries, newest first.
 pub(crate) struct SummarySection<'a> {
-    summaries: &'a [Summary],
+    summaries: &'a [Disclosable<Summary>],
     /// The text of an entry has its dates in words, and the detail has them as stored.
     entries: Entries<String>,
     /// The summaries of turns that the history has whole.
@@ -59,11 +60,12 @@ impl KindOfKnowledge for Summaries {
         let is_in_history =
             |summary: &Summary| told_parts.has_turn(summary.from_turn) && told_parts.has_turn(summary.to_turn);
         let mut entries = Entries::<String>::default();
-        let is_needed = |(_, summary): &(usize, &Summary)| !is_in_history(summary);
-        let needed: Vec<(usize, &Summary)> = self.0.iter().enumerate().filter(is_needed).collect();
+        let is_needed = |(_, summary): &(usize, &Disclosable<Summary>)| !is_in_history(summary);
+        let needed: Vec<(usize, &Disclosable<Summary>)> = self.0.iter().enumerate().filter(is_needed).collect();
         for (index, summary) in needed.iter().rev() {
             let detail = escape_untrusted(&summary.text);
-            let text = context.ages().word_dates(context.templates, detail.clone())?;
+            let shown_text = summary.as_ref().map(|_| detail.clone());
+            let text = shown_text.try_map(|text| context.ages().word_dates(context.templates, text))?;
             let tokens = context.count(&text) + ITEM_TOKENS + 4;
             // Without gaps: an older summary must not replace a newer summary that did not fit.
             if tokens > room {
@@ -81,12 +83,17 @@ impl KindOfKnowledge for Summaries {
         Ok(SummarySection {
             summaries: &self.0,
             entries,
-            in_history: self.0.iter().filter(|summary| is_in_history(summary)).collect(),
+            in_history: self
+                .0
+                .iter()
+                .map(|summary| &**summary)
+                .filter(|summary| is_in_history(summary))
+                .collect(),
         })
     }
 
     /// Adds the summaries that no earlier prompt of the dialogue had.
-    fn add_disclosures(&self, input: &TurnInput, _trace: &TurnTrace, disclosures: &mut super::Disclosures) {
+    fn add_disclosures(&self, input: &TurnInput, _trace: &TurnTrace, disclosures: &mut Disclosures) {
         let is_new = |summary: &&Summary| summary.to_turn > input.checkpoint.summarised_through;
         for summary in input.summaries.iter().filter(is_new) {
             disclosures.confided.add_text(&summary.text);
@@ -98,7 +105,7 @@ impl SummarySection<'_> {
     /// Returns the summaries with their entries, oldest first.
     fn in_order(&self) -> impl Iterator<Item = (&Summary, &Entry<String>)> {
         let entries = self.entries.items.iter().rev();
-        entries.map(|entry| (&self.summaries[entry.index], entry))
+        entries.map(|entry| (&*self.summaries[entry.index], entry))
     }
 }
 
@@ -123,10 +130,13 @@ impl Section for SummarySection<'_> {
         let context = values.context;
         let summaries = self.in_order().map(|(summary, entry)| {
             let ago = context.ages().describe_age(context.templates, summary.created_at)?;
-            let text = entry.text.as_str();
-            Ok(context! { from => summary.from_turn, to => summary.to_turn, ago, text })
+            let values = |text: &String| {
+                context! { from => summary.from_turn, to => summary.to_turn, ago, text => text.as_str() }
+            };
+            Ok(entry.text.as_ref().map(values))
         });
-        values.add_lasting("summaries", summaries.collect::<Result<Vec<Value>, TurnError>>()?);
+        let summaries = summaries.collect::<Result<Disclosable<Vec<Value>>, TurnError>>()?;
+        values.add_lasting("summaries", summaries);
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use super::kind::Rereading;
+use crate::disclosure::{Disclosable, shown_before};
 use colloquy_core::ids::FactId;
 use colloquy_memory::{
     fact::{Fact, Statement},
@@ -23,7 +24,7 @@ pub(super) async fn reread_fact(
     rereading: &Rereading<'_>,
     traced: &CandidateTrace,
     changes: &mut Vec<String>,
-) -> StoreResult<Option<Fact>> {
+) -> StoreResult<Option<Disclosable<Fact>>> {
     let store = &rereading.services.ledger.facts;
     let id = traced.fact;
     let Some(mut fact) = store.load_fact(rereading.scope, id).await? else {
@@ -42,7 +43,7 @@ pub(super) async fn reread_fact(
         }
     }
     fact.view.pinned = traced.fate == CandidateFate::Pinned;
-    Ok(Some(fact))
+    Ok(shown_before(rereading.trace, fact))
 }
 
 /// True if a line may end the statement as a promise: an open promise by its maker's word, or by an author's.

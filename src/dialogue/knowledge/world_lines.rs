@@ -6,7 +6,8 @@ use super::{
     section::{Section, SectionSize, SectionSizes, TemplateValues, ToldParts},
 };
 use crate::{
-    prompt::{ITEM_TOKENS, Onlooker, PromptContext, world_lines, world_lines_of_turn},
+    disclosure::{Disclosable, seen_world, seen_world_again},
+    prompt::{ITEM_TOKENS, PromptContext},
     settings::PromptSettings,
     turn::TurnError,
 };
@@ -16,7 +17,7 @@ const MAX_WORLD_CHARS: usize = 600;
 
 /// World state, one line per item, already escaped.
 #[derive(Default)]
-pub(crate) struct WorldLines(pub Vec<String>);
+pub(crate) struct WorldLines(pub Disclosable<Vec<String>>);
 
 /// The selected lines, in their order.
 pub(crate) struct WorldSection(Entries);
@@ -27,16 +28,12 @@ impl KindOfKnowledge for WorldLines {
 
     async fn find(search: &LineSearch<'_>, (): ()) -> Result<Self, TurnError> {
         let templates = &search.services.prompts;
-        Ok(Self(world_lines_of_turn(templates, search.state, search.input)?))
+        Ok(Self(seen_world(templates, search.state, search.input)?))
     }
 
     async fn reread(rereading: &Rereading<'_>, _changes: &mut Vec<String>) -> Result<Self, TurnError> {
-        let onlooker = Onlooker::of_turn(rereading.input);
-        Ok(Self(world_lines(
-            &rereading.services.prompts,
-            rereading.state,
-            &onlooker,
-        )?))
+        let templates = &rereading.services.prompts;
+        Ok(Self(seen_world_again(templates, rereading.state, rereading.input)?))
     }
 
     fn select<'a>(
@@ -47,9 +44,9 @@ impl KindOfKnowledge for WorldLines {
     ) -> Result<WorldSection, TurnError> {
         let mut chars = MAX_WORLD_CHARS;
         let mut entries = Entries::<()>::default();
-        for (index, line) in self.0.iter().enumerate() {
+        for (index, line) in self.0.clone().into_entries().enumerate() {
             let length = line.chars().count();
-            let tokens = context.count(line) + ITEM_TOKENS;
+            let tokens = context.count(&line) + ITEM_TOKENS;
             if length > chars || tokens > remaining_tokens {
                 entries.dropped += 1;
                 continue;
@@ -57,7 +54,7 @@ impl KindOfKnowledge for WorldLines {
             chars -= length;
             let entry = Entry {
                 index,
-                text: line.clone(),
+                text: line,
                 tokens,
                 detail: (),
             };

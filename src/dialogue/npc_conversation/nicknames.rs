@@ -9,7 +9,7 @@ use crate::{Services, recall::read_names};
 use colloquy_core::{ids::NpcId, scope::TenantScope};
 use colloquy_memory::{
     authored::{Npc, World},
-    fact::Viewpoint,
+    disclosure::audience::Viewpoint,
     party,
 };
 use colloquy_ports::StoreResult;

@@ -2,7 +2,7 @@
 
 use colloquy_core::ids::ScenarioId;
 use colloquy_memory::{
-    secrecy::Secrecy,
+    disclosure::secrecy::Secrecy,
     trace::{CandidateFate, TurnTrace},
 };
 use colloquy_ports::llm::ChatMessage;

@@ -18,8 +18,8 @@ use super::{
 };
 use crate::{
     knowledge::{
-        GatheredKnowledge, HISTORY_RANK, Section, SectionSize, SectionSizes, SelectedKnowledge, TemplateValues,
-        ToldParts, trace_standing_facts,
+        GatheredKnowledge, HISTORY_RANK, RenderedValues, Section, SectionSize, SectionSizes, SelectedKnowledge,
+        TemplateValues, ToldParts, trace_standing_facts,
     },
     settings::PromptSettings,
     turn::TurnError,
@@ -168,13 +168,13 @@ impl<'a> Selection<'a> {
         let mut first = ChatMessage::new(ChatRole::System, &*fixed.system);
         first.cache_breakpoint = true;
         messages.push(first);
-        let values = self.template_values()?;
-        let memory = render_values(context, Template::ReplyMemory, values.lasting)?;
+        let RenderedValues { lasting, changing } = self.template_values()?.into_rendered();
+        let memory = render_values(context, Template::ReplyMemory, lasting)?;
         if !memory.is_empty() {
             messages.push(ChatMessage::new(ChatRole::System, memory));
         }
         messages.extend(self.history.messages());
-        let changing = render_values(context, Template::ReplyContext, values.changing)?;
+        let changing = render_values(context, Template::ReplyContext, changing)?;
         if let Some(own_prompt) = own_prompt.filter(|own_prompt| own_prompt.has_line()) {
             let changing = if changing.is_empty() {
                 changing
@@ -217,10 +217,7 @@ impl<'a> Selection<'a> {
         };
         let witnesses = context.witnesses.iter().map(|member| escape_untrusted(&member.name));
         let witnesses: Vec<String> = witnesses.collect();
-        values.changing.insert("today", today.into());
-        values.changing.insert("witnesses", witnesses.into());
-        let tells = std::mem::take(&mut values.tells);
-        values.changing.insert("tells", tells.into());
+        values.add_scene(today, witnesses);
         Ok(values)
     }
 

@@ -13,7 +13,8 @@ use crate::scene::SceneMember;
 use chrono::{DateTime, Utc};
 use colloquy_core::ids::DialogueId;
 use colloquy_memory::{
-    fact::{Fact, Knower, Tense},
+    disclosure::audience::Knower,
+    fact::{Fact, Tense},
     party,
     scenario::ScenarioNews,
 };

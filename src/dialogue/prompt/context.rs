@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use super::{ages::AgeFormatter, attribution::PromptReader, dead_character::DeadCharacter, templates::Templates};
 use crate::{
+    disclosure::Disclosable,
     scene::{Scene, SceneMember},
     settings::DialogueSettings,
     turn::TurnInput,
@@ -22,9 +23,9 @@ pub(crate) struct PromptContext<'a> {
     /// The living NPCs that overhear the session.
     pub witnesses: &'a [SceneMember],
     /// Pinned facts and facts of mutable-state kinds, most important first.
-    pub standing: &'a [Fact],
+    pub standing: &'a [Disclosable<Fact>],
     /// The summaries of the dialogue, in the form that the NPC may tell.
-    pub summaries: &'a [Summary],
+    pub summaries: &'a [Disclosable<Summary>],
     /// The dead of the world at the turn.
     pub dead: Vec<DeadCharacter<'a>>,
     /// The clock of the world; `None`: dates and ages follow real time.

@@ -27,6 +27,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use self::{case::PromptCase, settings::settings};
 use super::{assembled_prompt::Prompt, templates::Templates};
 use crate::{
+    disclosure::Disclosable,
     knowledge::{
         EpisodeHit, TurnActions,
         scenarios::{NpcPast, OpenedScenario},
@@ -40,7 +41,8 @@ use colloquy_core::ids::{DialogueId, DialogueKind, FactId, PlayerId, ScenarioId,
 use colloquy_memory::{
     authored::{Language, Npc, Persona, World, WorldSettings},
     calibration::Calibration,
-    fact::{Audience, Cause, Fact, FactKind, FoldedFact, Importance, Knower, Polarity, Statement, Tense},
+    disclosure::audience::{Audience, Knower},
+    fact::{Cause, Fact, FactKind, FoldedFact, Importance, Polarity, Statement, Tense},
     insight::Insight,
     scoring::RecallWeights,
     state::WorldState,
@@ -155,7 +157,7 @@ fn fact(id: u128, kind: FactKind, content: &str, pinned: bool) -> Fact {
         statement,
         valid_at: at(0),
         invalid: None,
-        locks: colloquy_memory::locks::DisclosureLocks::default(),
+        locks: colloquy_memory::disclosure::locks::DisclosureLocks::default(),
         replaced_by: Vec::new(),
         expires_at: None,
         cause: Cause::Turn(TurnId::from_u128(1)),
@@ -191,7 +193,7 @@ fn hit(id: u128, content: &str, total: f64, keyword: f64, axis: usize) -> Recall
         },
         valid_at: at(0),
         source: None,
-        locks: colloquy_memory::locks::DisclosureLocks::default(),
+        locks: colloquy_memory::disclosure::locks::DisclosureLocks::default(),
         is_private: false,
         knowers: Arc::new([Knower::World].into()),
         embedding: Arc::from(embedding),
@@ -205,7 +207,7 @@ fn hit(id: u128, content: &str, total: f64, keyword: f64, axis: usize) -> Recall
         cosine: 0.0,
     };
     RecallHit {
-        body: Arc::new(body),
+        body: Disclosable::sample(Arc::new(body)),
         score,
         topic: TopicRelevance::from_score(&Calibration::IDENTITY, &RecallWeights::FOUR_FACTOR, &score, None),
     }

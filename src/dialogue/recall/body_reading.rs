@@ -13,7 +13,7 @@ use super::{
     request::RecallRequest,
     topic::{self, TopicRelevance},
 };
-use crate::{Services, settings::RecallSettings};
+use crate::{Services, disclosure::Disclosable, settings::RecallSettings};
 use colloquy_core::ids::{DialogueKind, FactId};
 use colloquy_memory::{
     agreement::{self, ComparedStatement},
@@ -119,23 +119,17 @@ async fn read_batch(
     request: &RecallRequest<'_>,
     batch: Vec<RankedCandidate>,
 ) -> Result<Vec<RankedCandidate>, StoreError> {
-    let unread: Vec<ConfirmedFact> = batch
-        .iter()
-        .filter(|ranked| ranked.body.is_none())
-        .map(|ranked| ConfirmedFact {
-            fact: ranked.fact,
-            version: ranked.version,
-        })
-        .collect();
-    let bodies = services.memory_cache.read_bodies(services, request.scope, &unread);
+    let unread = batch.iter().filter(|ranked| ranked.body.is_none());
+    let unread: Vec<Disclosable<ConfirmedFact>> = unread.map(|ranked| ranked.confirmed).collect();
+    let bodies = services.memory_cache.read_open_bodies(services, request.scope, &unread);
     let bodies = bodies.await?.into_iter().map(|body| (body.id, body));
-    let mut bodies: HashMap<FactId, Arc<RecallBody>> = bodies.collect();
+    let mut bodies: HashMap<FactId, Disclosable<Arc<RecallBody>>> = bodies.collect();
     let with_body = |ranked: RankedCandidate| {
         if ranked.body.is_some() {
             return Some(ranked);
         }
-        let body = bodies.remove(&ranked.fact)?;
-        Some(if body.version == ranked.version {
+        let body = bodies.remove(&ranked.confirmed.fact)?;
+        Some(if body.version == ranked.confirmed.version {
             RankedCandidate {
                 body: Some(body),
                 ..ranked
@@ -166,7 +160,7 @@ fn rank_for_owner(
     };
     RankedCandidate {
         is_of_other: true,
-        ..rank_body(services, &request, Arc::clone(body), ranked.cosine)
+        ..rank_body(services, &request, body.clone(), ranked.cosine)
     }
 }
 

@@ -1,12 +1,16 @@
 //! The memory that this node caches between turns. All of it can be lost and read again.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+};
 
 use chrono::{DateTime, Utc};
 use moka::sync::Cache;
 
 use crate::{
     Services,
+    disclosure::Disclosable,
     jobs::{UnembeddedTenants, outbox::OutboxRelay},
     knowledge::{EpisodeCache, lore::LoreCache},
     prompt::SentPrompts,
@@ -16,10 +20,7 @@ use colloquy_core::{
     ids::{FactId, NpcId, TenantId, WorldId},
     scope::TenantScope,
 };
-use colloquy_memory::{
-    fact::{Audience, NewFact},
-    state::WorldState,
-};
+use colloquy_memory::{disclosure::audience::Audience, fact::NewFact, state::WorldState};
 use colloquy_ports::{
     StoreError,
     ledger::{
@@ -158,6 +159,24 @@ impl MemoryCache {
         }
     }
 
+    /// Returns the bodies of facts that the ledger has just confirmed and the gate has opened, in no particular order.
+    /// Missing bodies are read.
+    pub(crate) async fn read_open_bodies(
+        &self,
+        services: &Services,
+        scope: &TenantScope,
+        confirmed: &[Disclosable<ConfirmedFact>],
+    ) -> Result<Vec<Disclosable<Arc<RecallBody>>>, StoreError> {
+        let ids: Vec<ConfirmedFact> = confirmed.iter().map(|open| **open).collect();
+        let bodies = self.read_bodies(services, scope, &ids).await?;
+        let open: HashMap<FactId, &Disclosable<ConfirmedFact>> =
+            confirmed.iter().map(|open| (open.fact, open)).collect();
+        Ok(bodies
+            .into_iter()
+            .filter_map(|body| open.get(&body.id)?.cover(body))
+            .collect())
+    }
+
     /// Returns the bodies of facts that the ledger has just confirmed, in no particular order. Missing bodies are read.
     pub(crate) async fn read_bodies(
         &self,
@@ -236,7 +255,7 @@ impl MemoryCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use colloquy_memory::fact::Knower;
+    use colloquy_memory::disclosure::audience::Knower;
 
     fn told(player: Option<&str>) -> Audience {
         Audience {

@@ -3,6 +3,7 @@
 use std::{collections::HashSet, sync::Arc};
 
 use super::topic::TopicRelevance;
+use crate::disclosure::Disclosable;
 use colloquy_memory::{
     party,
     trace::{CandidateFate, ScoreParts, TopicGate},
@@ -15,7 +16,7 @@ const BEST_OF_ASKED: usize = 4;
 /// A confirmed and scored fact, with its body.
 #[derive(Debug, Clone)]
 pub(crate) struct RecallHit {
-    pub body: Arc<RecallBody>,
+    pub body: Disclosable<Arc<RecallBody>>,
     pub score: ScoreParts,
     pub topic: TopicRelevance,
 }

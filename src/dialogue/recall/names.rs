@@ -2,12 +2,15 @@
 
 use chrono::{DateTime, Utc};
 
-use crate::{Services, locks};
+use crate::{
+    Services,
+    disclosure::{Disclosable, Gate},
+};
 use colloquy_core::scope::TenantScope;
 use colloquy_memory::{
     aliases::{NameAliases, NameAssertion},
     authored::World,
-    fact::Viewpoint,
+    disclosure::audience::Viewpoint,
 };
 use colloquy_ports::{StoreResult, ledger::facts::NamingFact};
 
@@ -48,12 +51,13 @@ pub(crate) async fn merge_open_names(
         let locks = name.locks.clone();
         (name, locks)
     });
-    let open = locks::filter_open(services, scope, world, viewpoint, with_locks.collect()).await?;
+    let gate = Gate::new(services, scope, world, viewpoint);
+    let open = gate.open(with_locks.collect()).await?;
     let assertions: Vec<NameAssertion<'_>> = open.iter().map(naming_of).collect();
     Ok(NameAliases::from_assertions(&assertions))
 }
 
-fn naming_of(fact: &NamingFact) -> NameAssertion<'_> {
+fn naming_of(fact: &Disclosable<NamingFact>) -> NameAssertion<'_> {
     NameAssertion {
         nickname: fact.nickname,
         ..NameAssertion::from_speaker(&fact.speaker, fact.authored, &fact.subject, &fact.name)

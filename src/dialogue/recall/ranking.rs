@@ -5,8 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use chrono::{DateTime, Utc};
 
 use super::request::RecallRequest;
-use crate::Services;
-use colloquy_core::ids::FactId;
+use crate::{Services, disclosure::Disclosable};
 use colloquy_memory::{
     authored::World,
     keywords::{self, FactTexts},
@@ -22,13 +21,12 @@ use colloquy_ports::{
 /// A confirmed and scored fact. The body may not have been read.
 #[derive(Debug)]
 pub(super) struct RankedCandidate {
-    pub(super) fact: FactId,
-    /// The confirmed and scored version.
-    pub(super) version: u32,
+    /// With the confirmed and scored version.
+    pub(super) confirmed: Disclosable<ConfirmedFact>,
     pub(super) valid_at: DateTime<Utc>,
     pub(super) cosine: f32,
     pub(super) score: ScoreParts,
-    pub(super) body: Option<Arc<RecallBody>>,
+    pub(super) body: Option<Disclosable<Arc<RecallBody>>>,
     /// True if the line means a thing like the subject, but of another owner.
     pub(super) is_of_other: bool,
 }
@@ -36,7 +34,7 @@ pub(super) struct RankedCandidate {
 /// A proposed fact that the ledger confirmed.
 #[derive(Debug)]
 pub(super) struct ConfirmedCandidate {
-    pub(super) confirmed: ConfirmedFact,
+    pub(super) confirmed: Disclosable<ConfirmedFact>,
     /// Of the proposal. 0 without an embedding.
     pub(super) cosine: f32,
     /// `None`: the index lacks the confirmed version.
@@ -60,8 +58,7 @@ pub(super) async fn rank_candidates(
     {
         if let Some(hint) = hint {
             ranked.push(RankedCandidate {
-                fact: confirmed.fact,
-                version: confirmed.version,
+                confirmed,
                 valid_at: hint.valid_at,
                 cosine,
                 score: score_candidate(services, request, cosine, &hint),
@@ -75,7 +72,7 @@ pub(super) async fn rank_candidates(
     }
     for body in services
         .memory_cache
-        .read_bodies(services, request.scope, &unknown)
+        .read_open_bodies(services, request.scope, &unknown)
         .await?
     {
         let cosine = cosines.get(&body.id).copied().unwrap_or_default();
@@ -88,7 +85,7 @@ pub(super) async fn rank_candidates(
 pub(super) fn rank_body(
     services: &Services,
     request: &RecallRequest<'_>,
-    body: Arc<RecallBody>,
+    body: Disclosable<Arc<RecallBody>>,
     cosine: f32,
 ) -> RankedCandidate {
     let terms = keywords::fact_terms(FactTexts {
@@ -105,8 +102,10 @@ pub(super) fn rank_body(
         keyword: keywords::bm25_score(request.terms, &terms),
     };
     RankedCandidate {
-        fact: body.id,
-        version: body.version,
+        confirmed: body.as_ref().map(|body| ConfirmedFact {
+            fact: body.id,
+            version: body.version,
+        }),
         valid_at: body.valid_at,
         cosine,
         score: score_candidate(services, request, cosine, &hint),
@@ -138,6 +137,6 @@ pub(super) fn recall_weights(services: &Services, world: &World) -> RecallWeight
 }
 
 pub(super) fn best_first(a: &RankedCandidate, b: &RankedCandidate) -> std::cmp::Ordering {
-    let key = |ranked: &RankedCandidate| (ranked.score.total, ranked.valid_at, ranked.fact);
+    let key = |ranked: &RankedCandidate| (ranked.score.total, ranked.valid_at, ranked.confirmed.fact);
     scoring::compare_best_first(key(a), key(b))
 }

@@ -8,7 +8,7 @@ use colloquy_core::scope::TenantScope;
 use colloquy_memory::{
     authored::World,
     calendar::{GameMoment, GameTime, NamedPeriod},
-    fact::Viewpoint,
+    disclosure::audience::Viewpoint,
     game_clock::GameClock,
     keywords::TermWeights,
     scoring::FactAge,

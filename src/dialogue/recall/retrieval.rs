@@ -9,7 +9,7 @@ use super::{
     ranking::{ConfirmedCandidate, rank_candidates},
     request::{RecallRequest, RecallResult},
 };
-use crate::{Services, locks};
+use crate::{Services, disclosure::Gate};
 use colloquy_core::ids::FactId;
 use colloquy_memory::{
     game_clock::GameClock,
@@ -17,7 +17,6 @@ use colloquy_memory::{
 };
 use colloquy_ports::{
     StoreError,
-    ledger::facts::FactConfirmation,
     vectors::{Candidate, CandidateQuery},
 };
 
@@ -110,15 +109,8 @@ async fn confirm_candidates(
         viewpoint,
         ..
     } = *request;
-    let FactConfirmation { open, locked } = services
-        .ledger
-        .facts
-        .confirm_facts(scope, viewpoint, &ids, request.moment)
-        .await?;
-    let mut confirmed = open;
-    if !locked.is_empty() {
-        confirmed.extend(locks::filter_open(services, scope, world, viewpoint, locked).await?);
-    }
+    let gate = Gate::new(services, scope, world, viewpoint);
+    let confirmed = gate.confirm_facts(&ids, request.moment).await?;
     let with_hint = confirmed.into_iter().map(|confirmed| {
         let candidate = candidates.remove(&confirmed.fact);
         let hint = candidate.as_ref().and_then(|candidate| candidate.hint);

@@ -14,12 +14,16 @@ use super::{
     request::{RecallClock, RecallRequest, leg_limits},
     retrieval::{propose_confirmed, recall_facts, weigh_terms},
 };
-use crate::{Services, locks};
+use crate::{
+    Services,
+    disclosure::{Disclosable, Gate},
+};
 use colloquy_core::{ids::FactId, scope::TenantScope};
 use colloquy_memory::{
     aliases::SpeakerAndListener,
     authored::World,
-    fact::{Fact, Viewpoint},
+    disclosure::audience::Viewpoint,
+    fact::Fact,
     game_clock::GameClock,
     keywords::{self, FactTexts, TermStatistics, TermWeights},
     party,
@@ -37,8 +41,20 @@ use colloquy_ports::{
 /// A hit of a designer's search.
 #[derive(Debug, Clone)]
 pub struct SearchHit {
-    pub fact: Fact,
+    fact: Disclosable<Fact>,
     pub score: ScoreParts,
+}
+
+impl SearchHit {
+    #[must_use]
+    pub fn fact(&self) -> &Fact {
+        &self.fact
+    }
+    /// Returns the fact, which may be told to the viewpoint of the search.
+    #[must_use]
+    pub fn into_fact(self) -> Fact {
+        self.fact.into_inner()
+    }
 }
 
 /// The maximum number of facts in a search of the past, newest first.
@@ -201,8 +217,9 @@ async fn read_full_hits(
     limit: usize,
 ) -> Result<Vec<SearchHit>, StoreError> {
     let reads = candidates.into_iter().take(limit).map(|ranked| async move {
-        let fact = services.ledger.facts.load_fact(scope, ranked.fact).await?;
-        Ok(fact.map(|fact| SearchHit {
+        let fact = services.ledger.facts.load_fact(scope, ranked.confirmed.fact).await?;
+        let open_fact = fact.and_then(|fact| ranked.confirmed.cover(fact));
+        Ok(open_fact.map(|fact| SearchHit {
             fact,
             score: ranked.score,
         }))
@@ -252,7 +269,8 @@ async fn search_past(
             let embedding = embeddings.get(&fact.id).cloned().unwrap_or_else(|| Arc::from([]));
             let cosine = request.embedding.map_or(0.0, |query| dot_product(query, &embedding));
             // The cache is bypassed, because it has the present bodies.
-            rank_body(services, request, Arc::new(body_of(fact, embedding)), cosine)
+            let body = fact.as_ref().map(|fact| Arc::new(body_of(fact, embedding)));
+            rank_body(services, request, body, cosine)
         })
         .collect();
     ranked.sort_by(best_first);
@@ -260,7 +278,7 @@ async fn search_past(
         .into_iter()
         .take(limit)
         .filter_map(|ranked| {
-            let fact = facts.get(&ranked.fact)?.clone();
+            let fact = facts.get(&ranked.confirmed.fact)?.clone();
             Some(SearchHit {
                 fact,
                 score: ranked.score,
@@ -272,7 +290,7 @@ async fn search_past(
 async fn read_valid_facts(
     services: &Services,
     request: &RecallRequest<'_>,
-) -> Result<HashMap<FactId, Fact>, StoreError> {
+) -> Result<HashMap<FactId, Disclosable<Fact>>, StoreError> {
     let filter = FactFilter {
         viewpoint: request.viewpoint.clone(),
         subject: None,
@@ -292,8 +310,8 @@ async fn read_valid_facts(
         };
         let store = &services.ledger.facts;
         let page = store.list_facts(request.scope, &filter, &page_request).await?;
-        let open =
-            locks::filter_open_facts(services, request.scope, request.world, request.viewpoint, page.items).await?;
+        let gate = Gate::new(services, request.scope, request.world, request.viewpoint);
+        let open = gate.open_facts(page.items).await?;
         facts.extend(open.into_iter().map(|fact| (fact.id, fact)));
         after = page.next;
         if after.is_none() {

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use colloquy_core::ids::{FactId, WorldId};
 use colloquy_memory::{
     calibration::Calibration,
-    fact::{Audience, Fact},
+    disclosure::audience::Audience,
+    fact::Fact,
     party,
     reconcile::StatementFeatures,
     scoring::dot_product,

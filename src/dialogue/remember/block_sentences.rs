@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use colloquy_memory::{fact::Knower, keywords, state::StateChange};
+use colloquy_memory::{disclosure::audience::Knower, keywords, state::StateChange};
 use colloquy_ports::ledger::jobs::JobInput;
 
 /// The events and notes of a turn that may become memories.

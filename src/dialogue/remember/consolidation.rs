@@ -31,8 +31,8 @@ use colloquy_core::{
 };
 use colloquy_memory::{
     consolidation::{ConcludedSentence, FactGroup, MAX_CONCLUSIONS, Week, is_premise},
-    fact::{Audience, Cause, Fact, NewFact, Statement},
-    locks::DisclosureLocks,
+    disclosure::{audience::Audience, locks::DisclosureLocks},
+    fact::{Cause, Fact, NewFact, Statement},
     party,
 };
 use colloquy_ports::{

@@ -11,7 +11,7 @@ use crate::{
     jobs::{JobError, outbox::relay_or_log},
 };
 use colloquy_core::{ids::NpcId, scope::TenantScope};
-use colloquy_memory::fact::Knower;
+use colloquy_memory::disclosure::audience::Knower;
 use colloquy_ports::{
     ledger::{facts::ReconcileTrigger, rewinds::DirtyMemory},
     llm::LlmError,

@@ -3,9 +3,12 @@
 use chrono::{DateTime, Utc};
 
 use super::retelling_check::RetellingCheck;
-use crate::{locks::LocksByWords, prompt::escape_untrusted};
+use crate::{
+    disclosure::{LocksByWords, locks_of_fact},
+    prompt::escape_untrusted,
+};
 use colloquy_core::ids::{FactId, PlayerId};
-use colloquy_memory::{aliases::NameAliases, fact::Statement, locks::DisclosureLocks, party};
+use colloquy_memory::{aliases::NameAliases, disclosure::locks::DisclosureLocks, fact::Statement, party};
 use colloquy_ports::ledger::jobs::JobInput;
 
 /// The maximum number of names shown to models for reuse.
@@ -55,7 +58,18 @@ pub(super) struct OpenPromise {
 }
 
 impl InjectedMemory {
-    pub(super) fn locks_of(&self, statement: &Statement) -> DisclosureLocks {
+    /// Returns the locks of a fact of the turn.
+    pub(super) fn locks_of_fact(&self, job_input: &JobInput, statement: &Statement) -> DisclosureLocks {
+        let is_retold = || {
+            let check = self.retelling_check.as_ref();
+            check.is_some_and(|check| check.is_retold_by(statement))
+        };
+        let inherited_locks = || self.inherited_locks(statement);
+        locks_of_fact(job_input, statement, &self.names, is_retold, inherited_locks)
+    }
+    /// Returns the locks of all prompts so far, because a model may retell content in any words. For a fact private to
+    /// the player: the locks of what the dialogue may have told, of lore only with a word of the fact.
+    fn inherited_locks(&self, statement: &Statement) -> DisclosureLocks {
         if !self.is_private {
             return self.locks.clone();
         }

@@ -7,7 +7,7 @@
 use std::{cmp::Reverse, collections::BTreeSet};
 
 use super::{block_sentences::BlockSentences, injected_memory::InjectedMemory};
-use crate::locks::silent_terms;
+use crate::disclosure::silent_terms;
 use colloquy_memory::{keywords, sentences::split_sentences};
 use colloquy_ports::ledger::jobs::JobInput;
 

@@ -10,8 +10,8 @@ use crate::{Services, jobs::outbox::relay_or_log};
 use colloquy_core::{ids::WorldId, scope::TenantScope};
 use colloquy_memory::{
     agreement,
-    fact::{Audience, Cause, Fact, FactKind, Importance, NewFact, Statement},
-    locks::DisclosureLocks,
+    disclosure::{audience::Audience, locks::DisclosureLocks},
+    fact::{Cause, Fact, FactKind, Importance, NewFact, Statement},
     party::AUTHOR,
     reconcile, timeline,
 };

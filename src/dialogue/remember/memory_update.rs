@@ -6,7 +6,7 @@ use colloquy_core::{
     ids::{NpcId, WorldId},
     scope::TenantScope,
 };
-use colloquy_memory::fact::{Audience, NewFact};
+use colloquy_memory::{disclosure::audience::Audience, fact::NewFact};
 use colloquy_ports::ledger::{episodes::EmbeddedEpisode, facts::Extraction};
 
 /// The memory to write to.

@@ -23,7 +23,8 @@ use crate::{
     recall::LatestWrites,
 };
 use colloquy_memory::{
-    fact::{Audience, Cause, NewFact, NewInvalidation},
+    disclosure::audience::Audience,
+    fact::{Cause, NewFact, NewInvalidation},
     timeline::{JudgeBudget, KnownFact, PreparedTimeline, Timeline, TimelineResolution, UnjudgedPair},
 };
 use colloquy_ports::{

@@ -15,7 +15,7 @@ use colloquy_core::{
     ids::{LoreId, NpcId, ScenarioId},
     scope::TenantScope,
 };
-use colloquy_memory::{keywords::informative_terms, party, private_terms::PrivateTerms};
+use colloquy_memory::{disclosure::private_terms::PrivateTerms, keywords::informative_terms, party};
 use colloquy_ports::{StoreResult, buffer::BufferedTurn, ledger::jobs::JobInput};
 
 /// Builds the check. `None`: the dialogue's prompts had no locked content, or no other player hears the statements.

@@ -1,9 +1,9 @@
 //! The check whether a player's statement retells locked content.
 
 use colloquy_memory::{
+    disclosure::private_terms::PrivateTerms,
     fact::Statement,
     keywords::{informative_terms, sentence_key},
-    private_terms::PrivateTerms,
 };
 
 /// The names and words that a player's statement is compared with, if other players hear the statement.

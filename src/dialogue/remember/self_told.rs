@@ -25,9 +25,9 @@ use crate::Services;
 use colloquy_core::{ids::PlayerId, scope::TenantScope};
 use colloquy_memory::{
     authored::SelfTold,
-    fact::{Audience, FactKind, Statement, Tense},
+    disclosure::{audience::Audience, private_terms::PrivateTerms},
+    fact::{FactKind, Statement, Tense},
     keywords, party,
-    private_terms::PrivateTerms,
     text::{WordList, word_list},
     timeline::JudgeBudgetShare,
 };

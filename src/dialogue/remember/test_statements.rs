@@ -6,8 +6,11 @@ use chrono::{DateTime, TimeDelta, Utc};
 use super::{memory_update::TurnAddition, timeline_input::as_known};
 use colloquy_core::ids::{FactId, TurnId};
 use colloquy_memory::{
-    fact::{Audience, Cause, FactKind, Importance, Knower, NewFact, Polarity, Statement, Tense},
-    locks::DisclosureLocks,
+    disclosure::{
+        audience::{Audience, Knower},
+        locks::DisclosureLocks,
+    },
+    fact::{Cause, FactKind, Importance, NewFact, Polarity, Statement, Tense},
     timeline::{JudgeBudgetShare, KnownFact},
 };
 use colloquy_ports::ledger::facts::Extraction;

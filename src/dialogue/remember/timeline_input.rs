@@ -7,7 +7,8 @@ use chrono::{DateTime, Utc};
 use super::memory_update::TurnAddition;
 use colloquy_core::ids::{FactId, PlayerId};
 use colloquy_memory::{
-    fact::{Audience, Fact, FoldedFact, NewFact, Statement},
+    disclosure::audience::Audience,
+    fact::{Fact, FoldedFact, NewFact, Statement},
     keywords, party,
     reconcile::StatementFeatures,
     timeline::{ForgetRequest, KnownFact, NameHistory, SpokenTurn},

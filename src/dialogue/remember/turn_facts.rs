@@ -4,7 +4,6 @@ use chrono::{DateTime, Days, Utc};
 
 use super::{
     decisions::{TurnWrite, decide_turn_write},
-    fact_locks::locks_of,
     injected_memory::InjectedMemory,
     judge::Judge,
     learned::{FreshEpisode, FreshFact, LearnedFacts},
@@ -23,8 +22,9 @@ use colloquy_core::{
     scope::TenantScope,
 };
 use colloquy_memory::{
+    disclosure::audience::Audience,
     episode::Episode,
-    fact::{Audience, Cause, NewFact, Statement},
+    fact::{Cause, NewFact, Statement},
     timeline::FlaggedFact,
 };
 use colloquy_ports::{
@@ -234,7 +234,7 @@ fn new_fact(job_input: &JobInput, audience: &Audience, injected: &InjectedMemory
         id: fresh_fact.id,
         world: job_input.world.id.clone(),
         audience: audience.clone(),
-        locks: locks_of(job_input, &fresh_fact.statement, injected),
+        locks: injected.locks_of_fact(job_input, &fresh_fact.statement),
         statement: fresh_fact.statement.clone(),
         // The time of the line, not the time of the job.
         valid_at: job_input.turn.committed_at,

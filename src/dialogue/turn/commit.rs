@@ -7,7 +7,6 @@ use super::{
     extraction_choice::{is_block_omitted, skips_extraction},
     input::{CommittedTurn, TurnError, TurnFeed, TurnInput},
     job_holds::JobHolds,
-    prompt_locks::{self, TurnDisclosures},
     speak::Reply,
     state_block::{StateBlockContext, parse_state_block},
     turn_trace::trace_of_turn,
@@ -15,6 +14,7 @@ use super::{
 };
 use crate::{
     Services,
+    disclosure::{TurnDisclosures, told_scenarios},
     jobs::new_jobs,
     knowledge::{actions, greeting_episode, scenarios::UnlockTrigger},
     prompt::{self},
@@ -309,7 +309,7 @@ fn checkpoint_of(
     // A cut reply counts with its unheard part, because a resume may continue the reply.
     let reply = uncommitted.reply.uncut.as_deref().unwrap_or(&turn.reply_text);
     if turn.status == TurnStatus::Completed {
-        let told_ids = prompt_locks::told_scenarios(input, &uncommitted.gathered, &uncommitted.prompt, reply);
+        let told_ids = told_scenarios(input, &uncommitted.gathered, &uncommitted.prompt, reply);
         checkpoint.record_told_scenarios(&input.npc.id, turn.committed_at, told_ids);
     }
     checkpoint.locks = Some(disclosures.locks.clone());

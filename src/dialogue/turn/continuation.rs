@@ -4,8 +4,7 @@ use chrono::{DateTime, Utc};
 
 use colloquy_memory::{
     actions::{MAX_ACTIONS_PER_TURN, RequestedAction},
-    locks::DisclosureLocks,
-    private_terms::PrivateTerms,
+    disclosure::{locks::DisclosureLocks, private_terms::PrivateTerms},
     state::StateChange,
     turn::{Intent, Turn},
 };

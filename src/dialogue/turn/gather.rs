@@ -9,22 +9,20 @@ use super::{
     input::{TurnError, TurnInput},
     line_recall::{LineRecall, NeededSearches, recall_for_line},
     living_scene::{load_witnesses, scene_of_the_living},
-    prompt_locks,
     speak::{AUTHORED_GREETING, AuthoredWords, GIVEN_REPLY},
     stopwatch::Stopwatch,
     world_state::StateOfTurn,
 };
 use crate::{
     Services,
+    disclosure::{self, Gate, MAX_STANDING_FACTS, PreparedRemovals},
     intent::{ClassifiedIntent, IntentSource, SearchedSources, classify_line},
     knowledge::{
         EarlyReading, EarlyReads, FoundFacts, GatheredKnowledge, LineSearch, player_own_names,
         scenarios::{self, KnownScenarios},
     },
-    locks,
     prompt::{self, DeadCharacter, Prompt, PromptContext, PromptReader},
     recall,
-    redaction::{self, MAX_STANDING_FACTS, PreparedRemovals},
     scene::{Scene, SceneMember},
 };
 use colloquy_memory::{
@@ -130,13 +128,13 @@ pub(super) async fn gather_timed(
         ..
     } = std::mem::take(&mut recalled.standing);
     let removals = PreparedRemovals::new(&removed_statements);
-    facts.extend(redaction::retain_unforgotten(&removals, ended_promises));
-    let standing = locks::filter_open_facts(services, &input.scope, &input.world, &input.viewpoint(), facts).await?;
+    facts.extend(disclosure::retain_unforgotten(&removals, ended_promises));
+    let standing = Gate::of_turn(services, input).open_facts(facts).await?;
     if input.is_greeting() {
         recalled.keep_facts_for_greeting();
     }
     let meeting = reads.identity.as_ref();
-    let told_texts = redaction::redact_texts(&removals, &input.dialogue, &input.history, &input.summaries, meeting);
+    let told_texts = disclosure::redact_texts(&removals, &input.dialogue, &input.history, &input.summaries, meeting);
     reads.lore = recalled.lore.take();
     reads.found_facts = FoundFacts {
         hits: std::mem::take(&mut recalled.hits),
@@ -156,7 +154,7 @@ pub(super) async fn gather_timed(
     };
     let (mut knowledge, locks_before) =
         tokio::try_join!(Box::pin(GatheredKnowledge::find_all(&search, reads)), async {
-            Ok(prompt_locks::locks_before_turn(services, input).await?)
+            Ok(disclosure::locks_before_turn(services, input).await?)
         })?;
     keep_to_tells(&mut knowledge);
     let searched = SearchedSources {
@@ -170,7 +168,7 @@ pub(super) async fn gather_timed(
         witnesses,
         not_searched: classified.list_unsearched(input, searched),
         query: recalled.query.text,
-        redacted: told_texts.redacting_facts(&removals, &knowledge.episodes.0),
+        redacted: told_texts.redacting_facts(&removals, knowledge.episodes.has_redacted()),
         knowledge,
         place: prompt::place_of_turn(input, &world_state),
         state: world_state,

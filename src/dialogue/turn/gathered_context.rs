@@ -10,7 +10,7 @@ use crate::{
 };
 use colloquy_core::ids::FactId;
 use colloquy_memory::{
-    locks::DisclosureLocks,
+    disclosure::locks::DisclosureLocks,
     state::WorldState,
     tokens::TokenCounter,
     trace::{CallTrace, Timings},

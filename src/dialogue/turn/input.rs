@@ -19,7 +19,7 @@ use colloquy_memory::{
     authored::{Npc, World},
     condition::ConditionContext,
     directive::{DialogueKey, Directive, SelectedDirectives},
-    fact::Viewpoint,
+    disclosure::audience::Viewpoint,
     state::{StateChange, WorldState},
     summary::Summary,
     trace::MemoryWaitTrace,

@@ -4,12 +4,12 @@ use super::{
     gather::{self},
     gathered_context::GatheredContext,
     input::TurnInput,
-    prompt_locks::TurnDisclosures,
     speak::Reply,
     uncommitted_turn::UncommittedTurn,
 };
 use crate::{
     Services,
+    disclosure::TurnDisclosures,
     prompt::{ContentHash, Prompt},
 };
 use colloquy_memory::{

@@ -25,7 +25,8 @@ use colloquy_dialogue::{
     remember::{self, FactCorrection, ManualFact},
 };
 use colloquy_memory::{
-    fact::{Audience, Fact, FactKind, Importance, Knower},
+    disclosure::audience::{Audience, Knower},
+    fact::{Fact, FactKind, Importance},
     keywords::{document_terms, query_coverage, query_terms},
     party,
 };

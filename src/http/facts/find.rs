@@ -18,7 +18,8 @@ use crate::{
 use colloquy_core::ids::{FactId, NpcId, PlayerId, WorldId};
 use colloquy_dialogue::{game_time::WorldDays, recall};
 use colloquy_memory::{
-    fact::{Fact, FactKind, Knower, Viewpoint, Watchers},
+    disclosure::audience::{Knower, Viewpoint, Watchers},
+    fact::{Fact, FactKind},
     party,
 };
 use colloquy_ports::ledger::facts::{Contradiction, FactFilter};
@@ -107,8 +108,9 @@ pub async fn list_facts(
         let services = state.services.tuned_by(&world.settings);
         let (hits, _) = recall::search_facts(&services, &caller.scope, &world, &viewpoint, text, as_of, limit).await?;
         let views = hits.into_iter().map(|hit| {
-            FactView::new_at(hit.fact, as_of)
-                .with_score(hit.score)
+            let score = hit.score;
+            FactView::new_at(hit.into_fact(), as_of)
+                .with_score(score)
                 .with_game_time(&days)
         });
         return Ok(HttpResponse::Ok().json(Items::only_page(views)));

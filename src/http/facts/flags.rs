@@ -30,7 +30,8 @@ use colloquy_dialogue::{
     remember::{self, FlagVerdict},
 };
 use colloquy_memory::{
-    fact::{Fact, Knower},
+    disclosure::audience::Knower,
+    fact::Fact,
     flags::{FlagDecision, FlagEntry, FlagKind, MAX_REASON_CHARS},
 };
 use colloquy_ports::{

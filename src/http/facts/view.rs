@@ -9,8 +9,8 @@ use utoipa::ToSchema;
 use colloquy_core::ids::{DialogueId, EditId, FactId, LoreId, NpcId, PlayerId, ScenarioId, WorldId};
 use colloquy_dialogue::game_time::WorldDays;
 use colloquy_memory::{
+    disclosure::locks::DisclosureLocks,
     fact::{Cause, Fact, FactKind, Importance, InvalidReason, Invalidation, Polarity, Tense},
-    locks::DisclosureLocks,
     trace::ScoreParts,
 };
 use colloquy_ports::ledger::facts::{Contradiction, FactHistoryEntry};
@@ -163,7 +163,7 @@ impl From<Fact> for FactView {
                 .audience
                 .knowers
                 .iter()
-                .map(colloquy_memory::fact::Knower::store_key)
+                .map(colloquy_memory::disclosure::audience::Knower::store_key)
                 .collect(),
             private_to: fact.audience.private_to,
             locked_by: lock_views(&fact.locks),

@@ -35,7 +35,8 @@ use colloquy_dialogue::remember::{ManualFact, write_manual_fact};
 use colloquy_memory::{
     authored::Npc,
     chat_transcript::{Transcript, TranscriptAlignment, TranscriptEnd, TranscriptTurn},
-    fact::{Audience, Fact, Knower, Viewpoint, Watchers},
+    disclosure::audience::{Audience, Knower, Viewpoint, Watchers},
+    fact::Fact,
     turn::Turn,
 };
 use colloquy_ports::{

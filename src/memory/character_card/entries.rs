@@ -13,9 +13,9 @@ use super::{
 };
 use crate::{
     condition::Condition,
+    disclosure::secrecy::Tell,
     keywords::normalise_text,
     lore::{KnownBy, LayerRule, LoreLayer, LoreText, MAX_STAY_TURNS},
-    secrecy::Tell,
     text::check_prose,
 };
 use colloquy_core::ids::LoreId;

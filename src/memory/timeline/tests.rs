@@ -9,7 +9,8 @@ use super::*;
 use crate::{
     agreement::{polarity_of, tense_of},
     calibration::Calibration,
-    fact::{Audience, Cause, FactKind, FoldedFact, Importance, Knower},
+    disclosure::audience::{Audience, Knower},
+    fact::{Cause, FactKind, FoldedFact, Importance},
     keywords,
 };
 use colloquy_core::ids::EditId;
@@ -76,7 +77,7 @@ impl TimelineCase {
             statement,
             valid_at: second(n),
             invalid: None,
-            locks: crate::locks::DisclosureLocks::default(),
+            locks: crate::disclosure::locks::DisclosureLocks::default(),
             replaced_by: Vec::new(),
             expires_at: None,
             cause: Cause::Turn(turn(n)),

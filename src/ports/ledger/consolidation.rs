@@ -13,7 +13,8 @@ use colloquy_core::{
 };
 use colloquy_memory::{
     consolidation::{FactGroup, Week},
-    fact::{Audience, Fact, NewFact},
+    disclosure::audience::Audience,
+    fact::{Fact, NewFact},
 };
 
 /// The most facts that [`ConsolidationStore::list_facts_of_week`] returns: the oldest.

@@ -13,9 +13,9 @@ use colloquy_core::{
 };
 use colloquy_memory::{
     curation::{CurationPass, Decision, Finding, FindingKind},
-    fact::{Fact, Knower},
+    disclosure::{audience::Knower, locks::DisclosureLocks},
+    fact::Fact,
     insight::Insight,
-    locks::DisclosureLocks,
     trace::{StoryPart, TaskUsage},
     turn::Turn,
 };

@@ -13,10 +13,13 @@ use colloquy_core::{
 use colloquy_memory::{
     authored::{Npc, WorldSettings},
     directive::KeyPattern,
+    disclosure::{
+        audience::{Viewpoint, Watchers},
+        private_terms::PrivateTerms,
+    },
     episode::Episode,
-    fact::{Cause, Viewpoint, Watchers},
+    fact::Cause,
     joined_lines::other_speakers,
-    private_terms::PrivateTerms,
     summary::Meeting,
     trace::TurnTrace,
     turn::{Checkpoint, Turn},

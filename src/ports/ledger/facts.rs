@@ -26,11 +26,13 @@ use colloquy_core::{
 };
 use colloquy_memory::{
     aliases,
-    fact::{
-        Audience, Fact, FactKind, FoldedFact, Importance, Invalidation, Knower, NewFact, NewInvalidation, Polarity,
-        Statement, Tense, Viewpoint,
+    disclosure::{
+        audience::{Audience, Knower, Viewpoint},
+        locks::DisclosureLocks,
     },
-    locks::DisclosureLocks,
+    fact::{
+        Fact, FactKind, FoldedFact, Importance, Invalidation, NewFact, NewInvalidation, Polarity, Statement, Tense,
+    },
     reconcile::JudgeVerdict,
     timeline::{FactReplacement, FlaggedFact, JudgeBudgetShare, KnownFact, PromiseEnd},
     trace::TaskUsage,

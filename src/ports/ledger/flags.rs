@@ -14,7 +14,7 @@ use colloquy_core::{
     scope::TenantScope,
 };
 use colloquy_memory::{
-    fact::Knower,
+    disclosure::audience::Knower,
     flags::{FlagDecision, FlagEntry, FlagKind},
 };
 

@@ -16,7 +16,7 @@ use colloquy_core::{
 };
 use colloquy_memory::{
     authored::{Npc, World},
-    fact::{Audience, Knower},
+    disclosure::audience::{Audience, Knower},
     state::StateChange,
     trace::{JobTrace, TaskUsage, TurnTrace},
     turn::Turn,

@@ -17,7 +17,7 @@ use colloquy_core::{
     ids::{DialogueId, RewindId, TurnId, WorldId},
     scope::TenantScope,
 };
-use colloquy_memory::{fact::Audience, turn::Turn};
+use colloquy_memory::{disclosure::audience::Audience, turn::Turn};
 
 /// A rewind, in one transaction.
 #[derive(Debug, Clone, PartialEq)]

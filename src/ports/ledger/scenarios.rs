@@ -11,7 +11,7 @@ use colloquy_core::{
     ids::{NpcId, ScenarioId, WorldId},
     scope::TenantScope,
 };
-use colloquy_memory::{condition::Condition, progress::Progress, scenario::Scenario, secrecy::Tell};
+use colloquy_memory::{condition::Condition, disclosure::secrecy::Tell, progress::Progress, scenario::Scenario};
 
 /// A unit vector and its model. Vectors of different models are never compared.
 #[derive(Debug, Clone, PartialEq)]

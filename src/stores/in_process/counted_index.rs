@@ -11,7 +11,7 @@ use async_trait::async_trait;
 
 use colloquy_core::{ids::FactId, scope::TenantScope};
 use colloquy_memory::{
-    fact::Viewpoint,
+    disclosure::audience::Viewpoint,
     keywords::{TermStatistics, TermWeights},
 };
 use colloquy_ports::{

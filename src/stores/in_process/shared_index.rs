@@ -14,7 +14,7 @@ use tokio::sync::Mutex;
 
 use colloquy_core::{ids::FactId, scope::TenantScope};
 use colloquy_memory::{
-    fact::Viewpoint,
+    disclosure::audience::Viewpoint,
     keywords::{TermStatistics, TermWeights},
 };
 use colloquy_ports::{

@@ -15,7 +15,8 @@ use colloquy_core::{
     scope::TenantScope,
 };
 use colloquy_memory::{
-    fact::{Audience, Importance, Knower, Viewpoint},
+    disclosure::audience::{Audience, Knower, Viewpoint},
+    fact::Importance,
     keywords::TermWeights,
     text::to_hexadecimal,
 };

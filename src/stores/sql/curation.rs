@@ -25,7 +25,7 @@ use colloquy_core::{
 };
 use colloquy_memory::{
     curation::{CurationPass, Decision, Finding, FindingKind, PassMethod, StandingDecision},
-    locks::DisclosureLocks,
+    disclosure::locks::DisclosureLocks,
     state::StateChange,
     trace::StoryPart,
 };

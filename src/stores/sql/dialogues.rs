@@ -21,8 +21,8 @@ use colloquy_core::{
 };
 use colloquy_memory::{
     directive::KeyPattern,
+    disclosure::private_terms::PrivateTerms,
     fact::Cause,
-    private_terms::PrivateTerms,
     summary::Meeting,
     trace::TurnTrace,
     turn::{Checkpoint, Turn},

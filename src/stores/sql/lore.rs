@@ -19,8 +19,8 @@ use colloquy_core::{
 };
 use colloquy_memory::{
     condition::Condition,
+    disclosure::secrecy::Tell,
     lore::{LoreEntry, MAX_LORE_PER_WORLD},
-    secrecy::Tell,
 };
 use colloquy_ports::{
     Page, PageRequest, StoreResult,

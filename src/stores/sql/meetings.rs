@@ -6,7 +6,7 @@ use colloquy_core::{
     scope::TenantScope,
 };
 use colloquy_memory::{
-    locks::DisclosureLocks,
+    disclosure::locks::DisclosureLocks,
     summary::{Meeting, MeetingRecap},
 };
 use colloquy_ports::StoreResult;

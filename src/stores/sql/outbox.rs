@@ -15,7 +15,7 @@ use colloquy_core::{
     scope::TenantScope,
 };
 use colloquy_memory::{
-    fact::{Audience, Knower},
+    disclosure::audience::{Audience, Knower},
     keywords::{self, FactTexts},
     party,
 };

@@ -14,7 +14,8 @@ use colloquy::{
     },
     ids::{FactId, PlayerId, WorldId},
     memory::{
-        fact::{Audience, Importance, Knower, Viewpoint},
+        disclosure::audience::{Audience, Knower, Viewpoint},
+        fact::Importance,
         keywords::{TermStatistics, TermWeights, bm25_score},
     },
     ports::{
@@ -111,7 +112,7 @@ pub fn ergen_with(player: Option<&str>) -> Viewpoint {
         npc: "ergen".parse().unwrap(),
         factions: vec!["guild".parse().unwrap()],
         player: player.map(|id| id.parse::<PlayerId>().unwrap()),
-        watchers: colloquy::memory::fact::Watchers::default(),
+        watchers: colloquy::memory::disclosure::audience::Watchers::default(),
         sees_all_players: false,
     }
 }

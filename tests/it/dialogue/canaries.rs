@@ -8,8 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use colloquy::{
     dialogue::{
-        knowledge::lore,
-        knowledge::scenarios,
+        knowledge::{lore, scenarios},
         npc_conversation::{Scene, SceneMember},
         preview,
         settings::DialogueSettings,
@@ -18,11 +17,10 @@ use colloquy::{
     ids::{DialogueId, DialogueKind, NpcId, PlayerId},
     memory::{
         authored::{Npc, SelfTold, WorldSettings},
-        fact::Watchers,
+        disclosure::{audience::Watchers, secrecy::Tell},
         lore::LoreEntry,
         progress::Progress,
         scenario::Scenario,
-        secrecy::Tell,
     },
     ports::{
         clock::Clock as _,

@@ -5,7 +5,10 @@ use std::sync::{Arc, atomic::AtomicBool};
 use colloquy::{
     dialogue::{jobs, remember, remember::ManualFact, turn::Cut},
     ids::TenantId,
-    memory::fact::{Audience, FactKind, Importance, Knower},
+    memory::{
+        disclosure::audience::{Audience, Knower},
+        fact::{FactKind, Importance},
+    },
     ports::{StoreError, clock::Clock as _, ledger::jobs::JobKind, llm::Task},
     tenancy::TenantScope,
 };

@@ -13,7 +13,10 @@ use colloquy::{
     adapters::in_process::shared_index::{LocalFactIndex, SharedFactIndex},
     dialogue::{jobs, remember, remember::ManualFact},
     ids::FactId,
-    memory::fact::{Audience, FactKind, Importance, Knower},
+    memory::{
+        disclosure::audience::{Audience, Knower},
+        fact::{FactKind, Importance},
+    },
     ports::{
         StoreError, StoreResult,
         clock::Clock as _,

@@ -11,7 +11,8 @@ use colloquy::{
     memory::{
         attributes::AttributeAuthor,
         authored::WorldSettings,
-        fact::{Audience, FactKind, Importance, Knower},
+        disclosure::audience::{Audience, Knower},
+        fact::{FactKind, Importance},
         progress::{Progress, UnlockRule, UnlockWhen},
         scenario::Scenario,
         trace::CandidateFate,

@@ -10,7 +10,8 @@ use colloquy::{
     },
     memory::{
         authored::WorldSettings,
-        fact::{Audience, Fact, FactKind, Importance, InvalidReason, Knower},
+        disclosure::audience::{Audience, Knower},
+        fact::{Fact, FactKind, Importance, InvalidReason},
         scoring::RecallPreset,
         tiers::WorldRecall,
         trace::CandidateFate,
@@ -433,7 +434,7 @@ fn manual_facts_are_written_corrected_and_searched() {
             let (hits, calls) = found.unwrap();
             assert_eq!(calls.len(), 1);
             hits.into_iter()
-                .map(|hit| (hit.fact.view.content, hit.score))
+                .map(|hit| (hit.fact().view.content.clone(), hit.score))
                 .collect::<Vec<_>>()
         };
         let now = search("boat", stage.clock.now()).await;

@@ -65,7 +65,8 @@ use colloquy::{
     ids::{DialogueKind, NodeId, NpcId, PlayerId},
     memory::{
         authored::{Language, Npc, Persona, World, WorldSettings},
-        fact::{Fact, Viewpoint},
+        disclosure::audience::Viewpoint,
+        fact::Fact,
         trace::TurnTrace,
         turn::TurnStatus,
     },
@@ -380,7 +381,7 @@ impl Stage {
             npc: self.npc.id.clone(),
             factions: vec![],
             player: None,
-            watchers: colloquy::memory::fact::Watchers::default(),
+            watchers: colloquy::memory::disclosure::audience::Watchers::default(),
             sees_all_players: true,
         }
     }

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use colloquy::{
     dialogue::recall,
     memory::{
-        fact::{Audience, Cause, FactKind, Importance, Knower, NewFact, Polarity, Statement, Tense, Viewpoint},
+        disclosure::audience::{Audience, Knower, Viewpoint},
+        fact::{Cause, FactKind, Importance, NewFact, Polarity, Statement, Tense},
         trace::CandidateTrace,
     },
     ports::{clock::Clock as _, embedder::EmbedAs, llm::Task},
@@ -260,7 +261,7 @@ fn designer_search_follows_the_person_too() {
                 let searched =
                     recall::search_facts(&stage.services, &stage.scope, &stage.world, viewpoint, query, at, 20);
                 let (hits, _) = searched.await.unwrap();
-                let hit = hits.iter().find(|hit| hit.fact.view.content == content).unwrap();
+                let hit = hits.iter().find(|hit| hit.fact().view.content == content).unwrap();
                 assert_eq!(hit.score.keyword > 0.2, helps, "{query} {at}");
             }
         }

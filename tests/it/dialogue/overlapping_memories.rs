@@ -7,7 +7,10 @@ use colloquy::{
         recall,
         remember::{self, ManualFact, reconcile_dirty_memories},
     },
-    memory::fact::{Audience, FactKind, Importance, Knower, Viewpoint},
+    memory::{
+        disclosure::audience::{Audience, Knower, Viewpoint},
+        fact::{FactKind, Importance},
+    },
     ports::clock::Clock as _,
 };
 use serde_json::json;
@@ -24,7 +27,7 @@ async fn found_contents(stage: &Stage, viewpoint: &Viewpoint) -> Vec<String> {
         .unwrap()
         .0
         .into_iter()
-        .map(|hit| hit.fact.view.content)
+        .map(|hit| hit.into_fact().view.content)
         .collect();
     found.sort();
     found

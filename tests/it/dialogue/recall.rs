@@ -7,7 +7,8 @@ use colloquy::{
     dialogue::{jobs, preview, recall},
     ids::FactId,
     memory::{
-        fact::{Audience, Cause, FactKind, Importance, Knower, NewFact, Polarity, Statement, Tense},
+        disclosure::audience::{Audience, Knower},
+        fact::{Cause, FactKind, Importance, NewFact, Polarity, Statement, Tense},
         trace::{CandidateTrace, ScoreParts},
     },
     ports::{
@@ -97,7 +98,7 @@ async fn learn_many(stage: &Stage, count: u32) -> Vec<FactId> {
             },
             statement,
             valid_at: stage.clock.now() - chrono::Duration::days((n * 37 % 400).into()),
-            locks: colloquy::memory::locks::DisclosureLocks::default(),
+            locks: colloquy::memory::disclosure::locks::DisclosureLocks::default(),
             expires_at: None,
             cause: Cause::Edit(stage.services.ids.next_id()),
             source: None,
@@ -139,7 +140,7 @@ async fn recall_outcome(stage: &Stage, line: &str) -> RecallOutcome {
     (
         preview.prompt_hash,
         candidates,
-        hits.into_iter().map(|hit| (hit.fact.id, hit.score)).collect(),
+        hits.into_iter().map(|hit| (hit.fact().id, hit.score)).collect(),
     )
 }
 

@@ -9,7 +9,8 @@ use colloquy::{
     },
     ids::PlayerId,
     memory::{
-        fact::{Audience, FactKind, Importance, Knower},
+        disclosure::audience::{Audience, Knower},
+        fact::{FactKind, Importance},
         reconcile::pair_hash,
         timeline,
         tokens::TokenCounter,

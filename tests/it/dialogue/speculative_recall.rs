@@ -10,7 +10,7 @@ use colloquy::{
     ids::FactId,
     memory::{
         authored::WorldSettings,
-        fact::Viewpoint,
+        disclosure::audience::Viewpoint,
         keywords::{TermStatistics, TermWeights},
     },
     ports::{

@@ -10,10 +10,8 @@ use async_trait::async_trait;
 use colloquy::{
     ids::WorldId,
     memory::{
+        disclosure::{locks::DisclosureLocks, private_terms::PrivateTerms, secrecy::Secrecy},
         fact::Cause,
-        locks::DisclosureLocks,
-        private_terms::PrivateTerms,
-        secrecy::Secrecy,
         state::StateChange,
         trace::{CandidateFate, CandidateTrace, LockedWords, ScenarioTrace},
     },

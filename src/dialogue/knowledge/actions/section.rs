@@ -1,8 +1,6 @@
 //! Actions in a prompt: those for which the NPC may ask, and what became of those for which it asked.
 
-use std::{collections::BTreeSet, sync::Arc};
-
-use minijinja::Value;
+use std::collections::BTreeSet;
 
 use super::{
     super::{
@@ -13,6 +11,7 @@ use super::{
     TurnActions, load_outcomes, load_resting_actions,
 };
 use crate::{
+    disclosure::Disclosable,
     prompt::{ITEM_TOKENS, PromptContext},
     settings::PromptSettings,
     turn::TurnError,
@@ -34,6 +33,12 @@ pub(crate) struct ActionReads {
     requests: Vec<Action>,
     /// The names of actions that rest.
     resting: BTreeSet<String>,
+}
+
+/// The lines among which a prompt selects, with remarks on those who hear the prompt.
+struct SelectableLines {
+    offers: Vec<String>,
+    outcomes: Vec<String>,
 }
 
 /// The lines that fit. An outcome never takes the place of an offer.
@@ -63,7 +68,7 @@ impl KindOfKnowledge for TurnActions {
             services,
             input,
             state,
-            &early_reads.requests,
+            early_reads.requests,
             &early_reads.resting,
         )?)
     }
@@ -93,36 +98,47 @@ impl KindOfKnowledge for TurnActions {
         _told_parts: &ToldParts<'_>,
         remaining_tokens: u32,
     ) -> Result<ActionSection<'a>, TurnError> {
-        let outcomes = self.lines.outcomes.iter().map(|outcome| {
-            let remark = context.remark_for_dialogue(outcome.dialogue);
-            let text = remark.add_to(context, outcome.line.to_string())?;
-            Ok(text.into())
-        });
-        let outcomes = outcomes.collect::<Result<Vec<Arc<str>>, TurnError>>()?;
+        let lines = self.lines.as_ref().try_map(|lines| {
+            let outcomes = lines.outcomes.iter().map(|outcome| {
+                let remark = context.remark_for_dialogue(outcome.dialogue);
+                remark.add_to(context, outcome.line.to_string())
+            });
+            Ok::<_, TurnError>(SelectableLines {
+                offers: lines.offers.iter().map(ToString::to_string).collect(),
+                outcomes: outcomes.collect::<Result<Vec<String>, _>>()?,
+            })
+        })?;
         let count = |text: &str| context.count(text);
-        Ok(ActionSection::fit(self, &outcomes, remaining_tokens, &count))
+        Ok(ActionSection::fit(self, lines, remaining_tokens, &count))
     }
 }
 
 impl<'a> ActionSection<'a> {
     fn fit(
         actions: &'a TurnActions,
-        outcomes: &[Arc<str>],
+        lines: Disclosable<SelectableLines>,
         mut remaining_tokens: u32,
         count: &dyn Fn(&str) -> u32,
     ) -> Self {
+        let offers = lines.as_ref().map(|lines| lines.offers.clone());
+        let outcomes = lines.map(|lines| lines.outcomes);
         Self {
             actions,
-            offers: fit_lines(&actions.lines.offers, MAX_OFFER_CHARS, &mut remaining_tokens, count),
+            offers: fit_lines(offers, MAX_OFFER_CHARS, &mut remaining_tokens, count),
             outcomes: fit_lines(outcomes, MAX_OUTCOMES_CHARS, &mut remaining_tokens, count),
         }
     }
 }
 
 /// Selects the lines that fit, and takes their tokens from `remaining_tokens`.
-fn fit_lines(lines: &[Arc<str>], mut chars: usize, remaining_tokens: &mut u32, count: &dyn Fn(&str) -> u32) -> Entries {
+fn fit_lines(
+    lines: Disclosable<Vec<String>>,
+    mut chars: usize,
+    remaining_tokens: &mut u32,
+    count: &dyn Fn(&str) -> u32,
+) -> Entries {
     let mut entries = Entries::default();
-    for (index, line) in lines.iter().enumerate() {
+    for (index, line) in lines.into_entries().enumerate() {
         let length = line.chars().count();
         if length > chars {
             entries.dropped += 1;
@@ -130,8 +146,8 @@ fn fit_lines(lines: &[Arc<str>], mut chars: usize, remaining_tokens: &mut u32, c
         }
         let entry = Entry {
             index,
-            text: line.to_string(),
-            tokens: count(line) + ITEM_TOKENS,
+            tokens: count(&line) + ITEM_TOKENS,
+            text: line,
             detail: (),
         };
         let shown_before = entries.items.len();
@@ -160,8 +176,7 @@ impl Section for ActionSection<'_> {
 
     fn add_values(&self, values: &mut TemplateValues<'_>) -> Result<(), TurnError> {
         for (name, entries) in [("offers", &self.offers), ("outcomes", &self.outcomes)] {
-            let texts = entries.texts().into_iter();
-            values.add_changing(name, texts.map(Value::from).collect::<Vec<_>>());
+            values.add_changing(name, entries.texts());
         }
         Ok(())
     }
@@ -207,33 +222,31 @@ impl Section for ActionSection<'_> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use super::{super::ActionLines, *};
+    use super::*;
 
     #[test]
     fn outcomes_never_take_the_place_of_offers() {
-        let long = |sign: &str, count| vec![Arc::from(sign.repeat(500)); count];
-        let offers = long("o", 7);
-        let outcomes = long("x", 4);
-        let count = |text: &str| u32::try_from(text.len()).unwrap();
-        let actions = TurnActions {
-            lines: ActionLines {
-                offers,
-                ..ActionLines::default()
-            },
-            ..TurnActions::default()
+        let long = |sign: &str, count| vec![sign.repeat(500); count];
+        let lines = || {
+            Disclosable::sample(SelectableLines {
+                offers: long("o", 7),
+                outcomes: long("x", 4),
+            })
         };
+        let count = |text: &str| u32::try_from(text.len()).unwrap();
+        let actions = TurnActions::default();
         let shown = |section: &ActionSection<'_>| {
             let positions = |entries: &Entries| entries.items.iter().map(|entry| entry.index).collect::<Vec<_>>();
             (positions(&section.offers), positions(&section.outcomes))
         };
-        let mut section = ActionSection::fit(&actions, &outcomes, 100_000, &count);
+        let mut section = ActionSection::fit(&actions, lines(), 100_000, &count);
         assert_eq!(shown(&section), ((0..6).collect(), vec![0, 1]));
         assert_eq!(section.offers.dropped + section.outcomes.dropped, 3);
         for _ in 0..2 {
             assert!(section.drop_least());
         }
         assert_eq!(shown(&section), ((0..6).collect(), vec![]));
-        let section = ActionSection::fit(&actions, &outcomes, 1_100, &count);
+        let section = ActionSection::fit(&actions, lines(), 1_100, &count);
         assert_eq!(shown(&section), (vec![0, 1], vec![]));
     }
 }

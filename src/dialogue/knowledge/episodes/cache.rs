@@ -154,7 +154,7 @@ mod tests {
 
     use super::*;
     use colloquy_core::ids::{DialogueId, DialogueKind};
-    use colloquy_memory::{fact::Importance, locks::DisclosureLocks};
+    use colloquy_memory::{disclosure::locks::DisclosureLocks, fact::Importance};
 
     fn row(seq: i64) -> EpisodeRow {
         EpisodeRow {

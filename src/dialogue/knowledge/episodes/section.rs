@@ -11,7 +11,6 @@ use minijinja::{Value, context};
 
 use super::{
     super::{
-        disclosures::Disclosures,
         entries::{Entries, Entry},
         kind::{EarlyReading, KindOfKnowledge, LineSearch, Rereading},
         section::{Section, SectionSize, SectionSizes, TemplateValues, ToldParts, room_under_heading},
@@ -19,6 +18,7 @@ use super::{
     EpisodeHit, ReadEpisodes, find_candidates, read_episodes, reread_episodes,
 };
 use crate::{
+    disclosure::{Disclosable, Disclosures},
     prompt::{ITEM_TOKENS, PromptContext, escape_untrusted},
     settings::PromptSettings,
     turn::{TurnError, TurnInput},
@@ -60,6 +60,10 @@ impl Episodes {
     pub(crate) const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
+    /// True if a statement was cut from one of the texts.
+    pub(crate) fn has_redacted(&self) -> bool {
+        self.0.iter().any(|hit| hit.redacted)
+    }
 }
 
 impl KindOfKnowledge for Episodes {
@@ -78,7 +82,7 @@ impl KindOfKnowledge for Episodes {
 
     async fn reread(rereading: &Rereading<'_>, changes: &mut Vec<String>) -> Result<Self, TurnError> {
         let traced = &rereading.trace.episodes;
-        let hits = reread_episodes(rereading.services, rereading.input, traced, rereading.removals).await?;
+        let hits = reread_episodes(rereading.services, rereading.input, rereading.trace, rereading.removals).await?;
         for traced in traced.iter().filter(|traced| traced.shown_text.is_some()) {
             if !hits.iter().any(|hit| hit.episode.turn == traced.turn_id) {
                 let turn = traced.turn;
@@ -119,7 +123,7 @@ impl KindOfKnowledge for Episodes {
     fn add_disclosures(&self, _input: &TurnInput, trace: &TurnTrace, disclosures: &mut Disclosures) {
         let used_episodes = trace.episodes.iter().filter(|traced| traced.fate == EpisodeFate::Used);
         let used_turns: HashSet<TurnId> = used_episodes.map(|traced| traced.turn_id).collect();
-        let episodes = self.0.iter().map(|hit| &hit.episode);
+        let episodes = self.0.iter().map(|hit| &*hit.episode);
         for episode in episodes.filter(|episode| used_turns.contains(&episode.turn)) {
             disclosures.add_text(&episode.text, &episode.locks);
             disclosures.confided.add_text(&episode.text);
@@ -162,7 +166,8 @@ impl<'a> ToldTexts<'a> {
         }
         // A summary of this dialogue tells nothing of the turns after it.
         let covers = |summary: &Summary| (summary.from_turn..=summary.to_turn).contains(&episode.number);
-        let may_be_told = episode.dialogue != context.dialogue() || context.summaries.iter().any(covers);
+        let may_be_told =
+            episode.dialogue != context.dialogue() || context.summaries.iter().any(|summary| covers(summary));
         (may_be_told && self.is_told_by_summary(&episode.text)).then_some(EpisodeFate::InSummary)
     }
 
@@ -237,7 +242,8 @@ impl EpisodeSection<'_> {
         let index = self.ranked[rank].index;
         let episode = &self.hits[index].episode;
         let remark = context.remark_for_dialogue(episode.dialogue);
-        let text = remark.add_to(context, escape_untrusted(&episode.text))?;
+        let shown_text = episode.as_ref().map(|episode| escape_untrusted(&episode.text));
+        let text = shown_text.try_map(|text| remark.add_to(context, text))?;
         let place = episode.place.as_deref().map(escape_untrusted);
         let tokens = context.count(&text) + place.as_deref().map_or(0, |place| context.count(place)) + ITEM_TOKENS;
         let entry = Entry {
@@ -253,13 +259,13 @@ impl EpisodeSection<'_> {
     /// Returns the entries in the order of time, each with its episode.
     fn entries_in_order(&self) -> Vec<(&Episode, &Entry<ShownEpisode>)> {
         let entries = self.entries.items.iter();
-        let mut entries: Vec<_> = entries.map(|entry| (&self.hits[entry.index].episode, entry)).collect();
+        let mut entries: Vec<_> = entries.map(|entry| (&*self.hits[entry.index].episode, entry)).collect();
         entries.sort_by_key(|(episode, _)| (episode.committed_at, episode.turn));
         entries
     }
 
     /// Returns the lines in the order of time: those that the player's line brings, or the others.
-    fn lines(&self, context: &PromptContext<'_>, are_of_line: bool) -> Result<Vec<Value>, TurnError> {
+    fn lines(&self, context: &PromptContext<'_>, are_of_line: bool) -> Result<Disclosable<Vec<Value>>, TurnError> {
         let entries = self.entries_in_order();
         let count_of = |dialogue: DialogueId| entries.iter().filter(|(shown, _)| shown.dialogue == dialogue).count();
         let wanted_entries = entries
@@ -270,7 +276,11 @@ impl EpisodeSection<'_> {
             let is_numbered = episode.dialogue == self.dialogue || count_of(episode.dialogue) > 1;
             let turn = is_numbered.then_some(episode.number);
             let ago = context.ages().describe_age(context.templates, episode.committed_at)?;
-            Ok(context! { ago, turn, place => entry.detail.place.as_deref(), text => entry.text.as_str() })
+            let place = entry.detail.place.as_deref();
+            Ok(entry
+                .text
+                .as_ref()
+                .map(|text| context! { ago, turn, place, text => text.as_str() }))
         });
         lines.collect()
     }

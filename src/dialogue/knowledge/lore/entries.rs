@@ -1,17 +1,12 @@
 //! The entries of a world's lore that texts name, and those that a player may hear.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{cache::LoadedLore, people::DeadPerson};
 use crate::Services;
-use colloquy_core::{
-    ids::{LoreId, NpcId},
-    scope::TenantScope,
-};
+use colloquy_core::scope::TenantScope;
 use colloquy_memory::{
     authored::{Npc, World},
-    condition::ConditionContext,
-    fact::Viewpoint,
     keywords::normalise_text,
     lore::LoreEntry,
 };
@@ -77,35 +72,4 @@ pub(super) fn entries_of_turn(
         .collect();
     named_entries.extend(entries_about);
     named_entries
-}
-
-/// Returns those of `entry_keys` (an entry, and the NPC that told of it) that the player at `viewpoint` may hear.
-pub(crate) async fn open_entries(
-    services: &Services,
-    scope: &TenantScope,
-    world: &World,
-    viewpoint: &Viewpoint,
-    entry_keys: &HashSet<(NpcId, LoreId)>,
-) -> StoreResult<HashSet<(NpcId, LoreId)>> {
-    if entry_keys.is_empty() || viewpoint.sees_all_players {
-        return Ok(HashSet::new());
-    }
-    let (lore, state) = tokio::try_join!(
-        services.memory_cache.lore.load_lore(services, scope, world),
-        services.memory_cache.world_state(services, scope, &world.id),
-    )?;
-    let tellers: HashSet<&NpcId> = entry_keys.iter().map(|(npc, _)| npc).collect();
-    let mut open = HashSet::new();
-    for teller in tellers {
-        let Some(npc) = services.ledger.authored.load_npc(scope, &world.id, teller).await? else {
-            continue;
-        };
-        let settings = &world.settings;
-        let player = viewpoint.player.as_ref();
-        let context = ConditionContext::new(&state, settings, &npc, player, services.clock.now());
-        let is_open = |id: &LoreId| lore.entry(id).is_some_and(|entry| context.all_hold(&entry.text.when));
-        let of_teller = entry_keys.iter().filter(|(npc, entry)| npc == teller && is_open(entry));
-        open.extend(of_teller.cloned());
-    }
-    Ok(open)
 }

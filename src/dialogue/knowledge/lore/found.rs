@@ -6,10 +6,10 @@ use super::cache::LoadedLore;
 use crate::{Services, prompt::location_in_turn, turn::TurnInput};
 use colloquy_core::ids::LoreId;
 use colloquy_memory::{
+    disclosure::secrecy::Secrecy,
     keywords::normalise_text,
     lore::{LoreEntry, LoreScore},
     party,
-    secrecy::Secrecy,
     state::WorldState,
     trace::{LoreFate, LoreSource, LoreTrace},
 };

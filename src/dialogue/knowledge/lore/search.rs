@@ -13,18 +13,19 @@ use super::{
 };
 use crate::{
     Services,
+    disclosure::Disclosable,
     prompt::{location_in_turn, place_of_turn},
     turn::TurnInput,
 };
 use colloquy_memory::{
     calibration::Calibration,
     condition::ConditionContext,
+    disclosure::secrecy::Secrecy,
     fact::Fact,
     keywords::{self, normalise_text},
     lore::{LORE_CANDIDATES, LoreEntry, LoreScore, LoreTies, Mentions, is_in_cooldown, is_sticky, names_person},
     party,
     scoring::dot_product,
-    secrecy::Secrecy,
     state::WorldState,
     trace::{LoreFate, LoreSource},
 };
@@ -80,7 +81,7 @@ pub(crate) async fn prepare_lore<'a>(
 
 impl LoreOfTurn<'_> {
     /// Returns the lore of the turn, best first. Small talk has no lore by meaning. `standing` are the standing facts.
-    pub(crate) fn find(mut self, is_about_something: bool, standing: &[Fact]) -> FoundLore {
+    pub(crate) fn find(mut self, is_about_something: bool, standing: &[Disclosable<Fact>]) -> FoundLore {
         if !is_about_something {
             self.similar.clear();
         }
@@ -293,7 +294,7 @@ impl<'a> LoreSearch<'a> {
 
     /// Returns the entries that tell of deaths of the last days, in a session with a player. For a line of the player,
     /// these are deaths of characters whom the NPC's persona, a standing fact or one of the last turns names.
-    fn recent_deaths(&self, standing: &[Fact]) -> Vec<usize> {
+    fn recent_deaths(&self, standing: &[Disclosable<Fact>]) -> Vec<usize> {
         let npc = &self.input.npc;
         let is_greeting = self.input.is_greeting();
         if self.input.player.is_none() {

@@ -4,7 +4,6 @@ use minijinja::{Value, context};
 
 use super::{
     super::{
-        disclosures::Disclosures,
         entries::{Entries, Entry},
         kind::{KindOfKnowledge, LineSearch, Rereading},
         section::{Section, SectionSize, SectionSizes, TemplateValues, ToldParts},
@@ -12,17 +11,19 @@ use super::{
     FoundLore, LoreHit, LoreNow, LoreOfTurn,
 };
 use crate::{
-    locks::has_hangul,
+    disclosure::{Disclosable, Disclosures, OpenLore, has_hangul, open_lore},
     prompt::{FRAME_TOKENS, HEADING_TOKENS, PromptContext, Template, escape_untrusted},
     settings::PromptSettings,
     turn::{TurnError, TurnInput},
 };
 use colloquy_memory::{
     authored::Language,
-    locks::{DisclosureLock, DisclosureLocks},
+    disclosure::{
+        locks::{DisclosureLock, DisclosureLocks},
+        secrecy::Secrecy,
+    },
     packing::PackingBudget,
     party::{self, PLAYER},
-    secrecy::Secrecy,
     trace::{LoreFate, LoreTrace, TurnTrace},
     vocabulary,
 };
@@ -91,8 +92,15 @@ impl KindOfKnowledge for Lore {
         let budgets = &context.settings.prompt;
         let fates: Vec<LoreFate> = lore.hits.iter().map(|hit| hit.trace.fate).collect();
         let usable = (0..fates.len()).filter(|index| fates[*index] == LoreFate::Used);
-        let texts = usable.map(|index| Ok((index, render_entry(context, lore, &lore.hits[index])?)));
-        let texts = texts.collect::<Result<Vec<(usize, String)>, TurnError>>()?;
+        let open = usable.filter_map(|index| {
+            let hit = &lore.hits[index];
+            Some((index, open_lore(&lore.entry(hit).text, hit.secrecy)?))
+        });
+        let texts = open.map(|(index, open)| {
+            let text = open.try_map(|open| render_entry(context, open, &lore.hits[index]))?;
+            Ok((index, text))
+        });
+        let texts = texts.collect::<Result<Vec<(usize, Disclosable<String>)>, TurnError>>()?;
         let headings = 2 * (HEADING_TOKENS + FRAME_TOKENS);
         let budget = PackingBudget {
             top_k: usize::MAX,
@@ -138,9 +146,9 @@ fn text_of_unasked_death(input: &TurnInput, lore: &FoundLore, traced: &LoreTrace
 
 impl LoreSection<'_> {
     /// Returns the tells, or the texts that may be told.
-    fn shown_texts(&self, are_tells: bool) -> Vec<Value> {
-        let entries = self.entries.items.iter().filter(|entry| entry.detail == are_tells);
-        entries.map(|entry: &Entry<bool>| entry.text.as_str().into()).collect()
+    fn shown_texts(&self, are_tells: bool) -> impl Iterator<Item = Disclosable<String>> {
+        let entries = self.entries.items.iter().filter(move |entry| entry.detail == are_tells);
+        entries.map(|entry: &Entry<bool>| entry.text.clone())
     }
 }
 
@@ -153,7 +161,7 @@ impl Section for LoreSection<'_> {
     }
 
     fn add_values(&self, values: &mut TemplateValues<'_>) -> Result<(), TurnError> {
-        values.add_changing("lore", self.shown_texts(false));
+        values.add_changing("lore", self.shown_texts(false).collect::<Disclosable<Vec<String>>>());
         values.tells.extend(self.shown_texts(true));
         Ok(())
     }
@@ -187,12 +195,11 @@ impl Section for LoreSection<'_> {
 }
 
 /// Renders what the prompt says of an entry: its content with the present state, or its tell.
-fn render_entry(context: &PromptContext<'_>, lore: &FoundLore, hit: &LoreHit) -> Result<String, TurnError> {
-    let text = &lore.entry(hit).text;
-    if hit.secrecy == Secrecy::Guarded {
-        let tell = text.tell.as_ref().map_or("", |tell| tell.text.as_str());
-        return Ok(escape_untrusted(tell));
-    }
+fn render_entry(context: &PromptContext<'_>, open: OpenLore<'_>, hit: &LoreHit) -> Result<String, TurnError> {
+    let text = match open {
+        OpenLore::Whole(text) => text,
+        OpenLore::Tell(tell) => return Ok(escape_untrusted(tell)),
+    };
     let display_name = |name: &str| {
         if party::is_player(name) {
             PLAYER.to_owned()

@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
+use crate::disclosure::Disclosable;
 use colloquy_core::ids::{NpcId, ScenarioId};
 use colloquy_memory::{
     progress::{Progress, ProgressState},
@@ -18,14 +19,14 @@ pub(crate) struct KnownScenarios {
     /// The recent scenarios, latest first.
     pub(super) recent: Vec<RecentScenario>,
     /// The titles of all open scenarios. `None`: nothing could be recent, so no titles were read.
-    pub(super) open_titles: Option<Vec<ScenarioTitle>>,
+    pub(super) open_titles: Option<Vec<Disclosable<ScenarioTitle>>>,
 }
 
 /// A scenario that was unlocked or told lately.
 #[derive(Debug)]
 pub(super) struct RecentScenario {
     pub id: ScenarioId,
-    pub title: String,
+    pub title: Disclosable<String>,
     pub latest_at: DateTime<Utc>,
     /// True if the scenario was unlocked lately.
     pub opened: bool,
@@ -97,22 +98,31 @@ pub(super) fn is_told(
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OpenedScenario {
     pub id: ScenarioId,
-    pub title: String,
+    pub title: Disclosable<String>,
 }
 
-impl From<Scenario> for OpenedScenario {
-    fn from(scenario: Scenario) -> Self {
+impl From<Disclosable<Scenario>> for OpenedScenario {
+    fn from(scenario: Disclosable<Scenario>) -> Self {
         Self {
-            id: scenario.id,
-            title: scenario.title,
+            id: scenario.id.clone(),
+            title: scenario.map(|scenario| scenario.title),
         }
     }
+}
+
+/// A scenario that the NPC keeps to itself, and what it shows of the scenario.
+#[derive(Debug, Clone)]
+pub(crate) struct GuardedScenario {
+    pub id: ScenarioId,
+    /// For a trace. No prompt has the title.
+    pub title: String,
+    pub tell: Disclosable<String>,
 }
 
 /// A scenario that may be told.
 #[derive(Debug, Clone)]
 pub(crate) struct ScenarioHit {
-    pub scenario: Scenario,
+    pub scenario: Disclosable<Scenario>,
     pub score: ScenarioScore,
     pub recent: bool,
     pub news: Option<ScenarioNews>,
@@ -148,7 +158,7 @@ impl ScenarioHit {
     /// Returns an untold scenario that needs progress 3, with `news`.
     pub(crate) fn sample(id: &str, news: Option<ScenarioNews>) -> Self {
         Self {
-            scenario: Scenario {
+            scenario: Disclosable::sample(Scenario {
                 world: "vale".parse().unwrap(),
                 npc: "mira".parse().unwrap(),
                 id: id.parse().unwrap(),
@@ -161,7 +171,7 @@ impl ScenarioHit {
                 tell: None,
                 version: 1,
                 updated_at: DateTime::UNIX_EPOCH,
-            },
+            }),
             score: ScenarioScore::default(),
             recent: news.is_some(),
             news,
@@ -183,7 +193,7 @@ mod tests {
         checkpoint.record_told_scenarios(&"mira".parse().unwrap(), DateTime::UNIX_EPOCH, told);
         let recent = |id: &str, opened: bool, told: bool| RecentScenario {
             id: id.parse().unwrap(),
-            title: String::new(),
+            title: Disclosable::default(),
             latest_at: DateTime::UNIX_EPOCH,
             opened,
             is_told: told,

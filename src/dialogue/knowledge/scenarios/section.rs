@@ -6,28 +6,27 @@ use minijinja::{Value, context};
 
 use super::{
     super::{
-        disclosures::Disclosures,
         entries::{Entries, Entry},
         kind::{KindOfKnowledge, LineSearch, Rereading},
         section::{Section, SectionSize, SectionSizes, TemplateValues, ToldParts},
     },
-    KnownScenarios, NpcPast, OpenedScenario, ScenarioHit, find_tellable_past, find_tells,
+    GuardedScenario, KnownScenarios, NpcPast, OpenedScenario, ScenarioHit, find_tellable_past, find_tells,
 };
 use crate::{
+    disclosure::{Disclosable, Disclosures, shown_before},
     prompt::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS, PromptContext, Remark, escape_untrusted},
     settings::PromptSettings,
     turn::{TurnError, TurnInput},
 };
 use colloquy_core::ids::ScenarioId;
 use colloquy_memory::{
-    locks::DisclosureLock,
+    disclosure::{locks::DisclosureLock, secrecy::Secrecy},
     packing::PackingBudget,
     scenario::{Scenario, ScenarioScore},
-    secrecy::Secrecy,
     trace::{CandidateFate, PromptSources, ScenarioTrace, TurnTrace},
     turn::Intent,
 };
-use colloquy_ports::{StoreResult, ledger::scenarios::ScenarioTell};
+use colloquy_ports::StoreResult;
 
 /// The tokens of the instructions around the scenarios, or of the instruction for an empty list.
 const INTRODUCTION_TOKENS: u32 = 64;
@@ -44,7 +43,7 @@ pub(crate) struct Scenarios {
     /// The scenarios that have just opened to the player.
     pub opened: Vec<OpenedScenario>,
     /// What the NPC shows of the parts of its past that it keeps to itself.
-    pub tells: Vec<ScenarioTell>,
+    pub tells: Vec<GuardedScenario>,
 }
 
 /// The selected scenarios of an NPC's past.
@@ -92,10 +91,10 @@ impl KindOfKnowledge for Scenarios {
         mut remaining_tokens: u32,
     ) -> Result<ScenarioSection<'a>, TurnError> {
         let tells = self.tells.iter().take(MAX_SHOWN_TELLS);
-        let tells = whole_lines(context, tells.map(|hidden| hidden.tell.text.as_str()));
+        let tells = whole_lines(context, tells.map(|hidden| &hidden.tell));
         remaining_tokens = remaining_tokens.saturating_sub(introduced_tokens(&tells));
         let opened = self.opened.iter().take(MAX_OPENED);
-        let mut opened = whole_lines(context, opened.map(|opened| opened.title.as_str()));
+        let mut opened = whole_lines(context, opened.map(|opened| &opened.title));
         if introduced_tokens(&opened) > remaining_tokens {
             opened = Entries::default();
         }
@@ -127,7 +126,7 @@ impl KindOfKnowledge for Scenarios {
         };
         let conditional = self
             .hits()
-            .map(|hit| &hit.scenario)
+            .map(|hit| &*hit.scenario)
             .filter(|scenario| scenario.is_conditional());
         let conditional: HashSet<&ScenarioId> = conditional.map(|scenario| &scenario.id).collect();
         let told_scenarios = trace.scenarios.iter().filter(|traced| traced.shown_content().is_some());
@@ -172,16 +171,15 @@ impl Scenarios {
                     by_meaning: false,
                     fate: CandidateFate::BeyondTopK,
                 });
-            } else if let Some(tell) = scenario.tell {
-                tells.push(ScenarioTell {
-                    id: scenario.id,
-                    title: scenario.title,
-                    keywords: scenario.keywords,
-                    synonyms: scenario.synonyms,
-                    required_progress: scenario.required_progress,
-                    when: scenario.when,
+            } else {
+                let tell = scenario
+                    .as_ref()
+                    .filter_map(|scenario| Some(scenario.tell.as_ref()?.text.clone()));
+                tells.extend(tell.map(|tell| GuardedScenario {
+                    id: scenario.id.clone(),
+                    title: scenario.title.clone(),
                     tell,
-                });
+                }));
             }
         }
         let past = trace.progress.map(|progress| NpcPast {
@@ -202,7 +200,7 @@ async fn load_traced_scenario(
     rereading: &Rereading<'_>,
     id: &ScenarioId,
     changes: &mut Vec<String>,
-) -> StoreResult<Option<Scenario>> {
+) -> StoreResult<Option<Disclosable<Scenario>>> {
     let store = &rereading.services.ledger.scenarios;
     let TurnInput { world, npc, .. } = rereading.input;
     let scenario = store.load_scenario(rereading.scope, &world.id, &npc.id, id).await?;
@@ -213,7 +211,7 @@ async fn load_traced_scenario(
         }
         Some(_) => {}
     }
-    Ok(scenario)
+    Ok(scenario.and_then(|scenario| shown_before(rereading.trace, scenario)))
 }
 
 impl Section for ScenarioSection<'_> {
@@ -234,13 +232,16 @@ impl Section for ScenarioSection<'_> {
 
     fn add_values(&self, values: &mut TemplateValues<'_>) -> Result<(), TurnError> {
         let is_asked = self.scenarios.past.is_some() && self.is_there;
-        let past = if is_asked || !self.opened.is_empty() {
-            context! { is_asked, told => self.past.texts(), opened => self.opened.texts() }
-        } else {
-            Value::from(())
-        };
+        let is_shown = is_asked || !self.opened.is_empty();
+        let past = self.past.texts().zip(self.opened.texts()).map(|(told, opened)| {
+            if is_shown {
+                context! { is_asked, told, opened }
+            } else {
+                Value::from(())
+            }
+        });
         values.add_changing("past", past);
-        values.tells.extend(self.tells.texts().into_iter().map(Value::from));
+        values.tells.extend(self.tells.texts().into_entries());
         Ok(())
     }
 
@@ -298,9 +299,9 @@ impl Section for ScenarioSection<'_> {
 }
 
 /// Returns an entry for each text, without a limit.
-fn whole_lines<'t>(context: &PromptContext<'_>, texts: impl Iterator<Item = &'t str>) -> Entries {
+fn whole_lines<'t>(context: &PromptContext<'_>, texts: impl Iterator<Item = &'t Disclosable<String>>) -> Entries {
     let entries = texts.enumerate().map(|(index, text)| {
-        let text = escape_untrusted(text);
+        let text = text.as_ref().map(|text| escape_untrusted(text));
         Entry {
             index,
             tokens: context.count(&text) + ITEM_TOKENS,
@@ -326,15 +327,19 @@ fn pack_past(
         .enumerate()
         .filter(|(_, hit)| hit.fate != CandidateFate::TooWeak);
     let texts = strong.map(|(index, hit)| {
-        let text = escape_untrusted(&format!("{}: {}", hit.scenario.title, hit.scenario.content));
+        let scenario = hit.scenario.as_ref();
+        let text = scenario.map(|scenario| escape_untrusted(&format!("{}: {}", scenario.title, scenario.content)));
         let remark = if hit.scenario.is_conditional() {
             context.remark_for_earlier_talk()
         } else {
             Remark::default()
         };
-        Ok((index, remark.with_news(hit.news).add_to(context, text)?))
+        Ok((
+            index,
+            text.try_map(|text| remark.with_news(hit.news).add_to(context, text))?,
+        ))
     });
-    let texts = texts.collect::<Result<Vec<(usize, String)>, TurnError>>()?;
+    let texts = texts.collect::<Result<Vec<(usize, Disclosable<String>)>, TurnError>>()?;
     let budgets = &context.settings.prompt;
     let frame = HEADING_TOKENS + FRAME_TOKENS + INTRODUCTION_TOKENS;
     let budget = PackingBudget {

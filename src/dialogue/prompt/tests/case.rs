@@ -8,6 +8,7 @@ use super::{
     *,
 };
 use crate::{
+    disclosure::Disclosable,
     knowledge::{
         Corrections, Episodes, FoundFacts, GatheredKnowledge, Identity, Insights, Scenarios, StandingFacts, Summaries,
         WorldLines,
@@ -125,26 +126,27 @@ impl PromptCase {
                 tells: vec![],
             },
             identity: Identity {
-                meeting: self.meeting.clone(),
+                meeting: self.meeting.clone().map(Disclosable::sample),
             },
-            standing_facts: StandingFacts(Arc::new(self.standing.clone())),
-            corrections: Corrections(self.outdated.clone()),
-            world_lines: WorldLines(self.world_lines.clone()),
+            standing_facts: StandingFacts(Arc::new(all_open(&self.standing))),
+            corrections: Corrections(all_open(&self.outdated)),
+            world_lines: WorldLines(Disclosable::sample(self.world_lines.clone())),
             actions: self.actions.clone(),
             found_facts: FoundFacts {
                 hits: self.hits.clone(),
                 found_count: self.hits.len(),
                 gate: self.gate,
             },
-            summaries: Summaries(self.summaries.clone()),
+            summaries: Summaries(all_open(&self.summaries)),
             episodes: Episodes(self.episodes.clone()),
-            insights: Insights(self.insights.clone()),
+            insights: Insights(all_open(&self.insights)),
             ..GatheredKnowledge::default()
         }
     }
     pub(super) fn assemble(&self, settings: &DialogueSettings) -> Result<Prompt, TurnError> {
         let input = self.input();
         let knowledge = self.knowledge();
+        let summaries = all_open(&self.summaries);
         let count = |text: &str| TEMPLATES.count_tokens(self.counter, text);
         let context = PromptContext {
             templates: &TEMPLATES,
@@ -152,8 +154,8 @@ impl PromptCase {
             input: &input,
             scene: self.scene.as_ref(),
             witnesses: &self.witnesses,
-            standing: &self.standing,
-            summaries: &self.summaries,
+            standing: &knowledge.standing_facts.0,
+            summaries: &summaries,
             dead: DeadCharacter::find_in(&self.state),
             clock: None,
             counter: self.counter,
@@ -161,4 +163,9 @@ impl PromptCase {
         };
         assemble_prompt(&context, &knowledge, &self.directives)
     }
+}
+
+/// Returns rows that a gate would have opened.
+fn all_open<T: Clone>(rows: &[T]) -> Vec<Disclosable<T>> {
+    rows.iter().cloned().map(Disclosable::sample).collect()
 }

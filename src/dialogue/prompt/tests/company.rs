@@ -184,7 +184,7 @@ fn prompt_says_what_has_just_opened_and_what_was_told() {
     let mut case = full(Language::En);
     case.opened = vec![OpenedScenario {
         id: "mill".parse().unwrap(),
-        title: "The mill".to_owned(),
+        title: Disclosable::sample("The mill".to_owned()),
     }];
     let prompt = case.assemble(&settings()).unwrap();
     let text = shown(&prompt.messages);

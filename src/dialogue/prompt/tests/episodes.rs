@@ -3,16 +3,16 @@
 use super::*;
 use crate::knowledge::EpisodeHit;
 use colloquy_memory::{
+    disclosure::locks::DisclosureLocks,
     episode::Episode,
     fact::Importance,
-    locks::DisclosureLocks,
     trace::{EpisodeFate, EpisodeStage},
 };
 
 /// Returns an episode of turn `n` of another session, in the order of `n`.
 fn hit(n: u32, importance: u8, text: &str) -> EpisodeHit {
     EpisodeHit {
-        episode: Episode {
+        episode: Disclosable::sample(Episode {
             turn: TurnId::from_u128(u128::from(n)),
             dialogue: DialogueId::new(DialogueKind::Session, ulid::Ulid(2)),
             number: n,
@@ -24,7 +24,7 @@ fn hit(n: u32, importance: u8, text: &str) -> EpisodeHit {
             importance: Importance::new(importance).unwrap(),
             locks: DisclosureLocks::default(),
             committed_at: at(0) + TimeDelta::seconds(i64::from(n)),
-        },
+        }),
         similarity: None,
         vector: [].into(),
         redacted: false,

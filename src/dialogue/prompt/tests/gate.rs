@@ -3,9 +3,9 @@
 use super::*;
 
 fn about(subject: &str, mut hit: RecallHit) -> RecallHit {
-    let mut body = (*hit.body).clone();
+    let mut body = (**hit.body).clone();
     subject.clone_into(&mut body.subject);
-    hit.body = Arc::new(body);
+    *hit.body = Arc::new(body);
     hit
 }
 

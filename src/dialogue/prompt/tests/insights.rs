@@ -3,8 +3,8 @@
 use super::*;
 use colloquy_core::ids::InsightId;
 use colloquy_memory::{
+    disclosure::locks::DisclosureLocks,
     insight::{Insight, MAX_INSIGHT_LINES},
-    locks::DisclosureLocks,
     trace::InsightFate,
 };
 

@@ -9,7 +9,7 @@ use colloquy_memory::{
 
 fn scenario(id: &str, content: &str, fate: CandidateFate) -> scenarios::ScenarioHit {
     scenarios::ScenarioHit {
-        scenario: Scenario {
+        scenario: Disclosable::sample(Scenario {
             world: "vale".parse().unwrap(),
             npc: "mira".parse().unwrap(),
             id: id.parse().unwrap(),
@@ -22,7 +22,7 @@ fn scenario(id: &str, content: &str, fate: CandidateFate) -> scenarios::Scenario
             tell: None,
             version: 1,
             updated_at: DateTime::UNIX_EPOCH,
-        },
+        }),
         score: ScenarioScore::default(),
         recent: false,
         news: None,

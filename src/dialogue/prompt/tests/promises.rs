@@ -2,8 +2,8 @@
 
 use super::*;
 use colloquy_memory::{
+    disclosure::locks::DisclosureLocks,
     fact::{EffectiveInvalidation, InvalidReason},
-    locks::DisclosureLocks,
     state::StateChange,
 };
 

@@ -1,7 +1,7 @@
 //! The player's identity for the NPC.
 
 use super::*;
-use colloquy_memory::locks::DisclosureLocks;
+use colloquy_memory::disclosure::locks::DisclosureLocks;
 
 fn recap(text: &str) -> MeetingRecap {
     MeetingRecap {

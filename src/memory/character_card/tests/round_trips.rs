@@ -6,8 +6,8 @@ use super::*;
 use crate::{
     authored::Persona,
     condition::Condition,
+    disclosure::secrecy::Tell,
     lore::{KnownBy, LayerRule},
-    secrecy::Tell,
 };
 
 fn any_layer() -> impl Strategy<Value = LoreLayer> {

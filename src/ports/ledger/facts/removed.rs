@@ -172,11 +172,11 @@ mod tests {
     use super::*;
     use colloquy_core::ids::EditId;
     use colloquy_memory::{
-        fact::{
-            Audience, Cause, EffectiveInvalidation, FactKind, FoldedFact, Importance, Knower, Polarity, Statement,
-            Tense,
+        disclosure::{
+            audience::{Audience, Knower},
+            locks::DisclosureLocks,
         },
-        locks::DisclosureLocks,
+        fact::{Cause, EffectiveInvalidation, FactKind, FoldedFact, Importance, Polarity, Statement, Tense},
     };
 
     fn second(second: i64) -> DateTime<Utc> {

@@ -35,7 +35,7 @@ use colloquy_core::{
     scope::TenantScope,
 };
 use colloquy_memory::{
-    fact::{Knower, Viewpoint},
+    disclosure::audience::{Knower, Viewpoint},
     keywords::{TermStatistics, TermWeights},
 };
 use colloquy_ports::{
@@ -445,7 +445,7 @@ mod tests {
     use chrono::DateTime;
 
     use super::*;
-    use colloquy_memory::fact::{Audience, Importance};
+    use colloquy_memory::{disclosure::audience::Audience, fact::Importance};
 
     /// A ledger in which one NPC knows many facts, and other NPCs none.
     struct Learned(u128);

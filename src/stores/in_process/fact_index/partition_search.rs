@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher as _};
 use chrono::{DateTime, Utc};
 
 use colloquy_core::ids::PlayerId;
-use colloquy_memory::{fact::Viewpoint, keywords::TermWeights};
+use colloquy_memory::{disclosure::audience::Viewpoint, keywords::TermWeights};
 use colloquy_ports::vectors::{CandidateLimits, CandidateQuery, MemoryScope, SimilarFactsQuery};
 
 /// A search without references to its caller, so that another thread can run it.

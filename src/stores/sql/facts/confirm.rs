@@ -13,7 +13,7 @@ use super::{
     parse_replaced_by,
 };
 use colloquy_core::ids::{FactId, PlayerId, TenantId};
-use colloquy_memory::{fact::Viewpoint, locks::DisclosureLocks};
+use colloquy_memory::disclosure::{audience::Viewpoint, locks::DisclosureLocks};
 use colloquy_ports::{
     StoreError, StoreResult,
     ledger::facts::{ConfirmedFact, FactConfirmation},

@@ -28,7 +28,8 @@ use colloquy_core::{
 };
 use colloquy_memory::{
     consolidation::{FactGroup, Week, sentence_hash},
-    fact::{Audience, Fact},
+    disclosure::audience::Audience,
+    fact::Fact,
     timeline::FactReplacement,
 };
 use colloquy_ports::{

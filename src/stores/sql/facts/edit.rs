@@ -23,7 +23,10 @@ use colloquy_core::{
     ids::{FactId, InvalidationId, TenantId, WorldId},
     scope::TenantScope,
 };
-use colloquy_memory::fact::{Audience, Cause, Fact, InvalidReason, NewFact};
+use colloquy_memory::{
+    disclosure::audience::Audience,
+    fact::{Cause, Fact, InvalidReason, NewFact},
+};
 use colloquy_ports::{
     StoreError, StoreResult,
     clock::Clock,

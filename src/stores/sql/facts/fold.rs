@@ -18,7 +18,8 @@ use super::{StoredWording, read_cached_invalidation, read_view};
 use colloquy_core::ids::{FactId, TenantId};
 use colloquy_memory::{
     consolidation::{lowered_importance, sentence_hash},
-    fact::{EffectiveInvalidation, FoldedFact, Importance, InvalidReason, Knower},
+    disclosure::audience::Knower,
+    fact::{EffectiveInvalidation, FoldedFact, Importance, InvalidReason},
     reconcile,
 };
 use colloquy_ports::{StoreError, StoreResult};

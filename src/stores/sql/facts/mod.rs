@@ -33,9 +33,12 @@ use super::{
     rows::{self, Columns},
 };
 use colloquy_core::ids::{DialogueId, FactId};
-use colloquy_memory::fact::{
-    Audience, EarlierWording, EffectiveInvalidation, Fact, FactKind, FoldedFact, Importance, InvalidReason, Polarity,
-    Statement, Tense,
+use colloquy_memory::{
+    disclosure::audience::Audience,
+    fact::{
+        EarlierWording, EffectiveInvalidation, Fact, FactKind, FoldedFact, Importance, InvalidReason, Polarity,
+        Statement, Tense,
+    },
 };
 use colloquy_ports::{StoreError, StoreResult, ledger::facts::FactStore};
 

@@ -9,7 +9,7 @@ use super::{
     fact_columns, read_fact,
 };
 use colloquy_core::ids::TenantId;
-use colloquy_memory::fact::Knower;
+use colloquy_memory::disclosure::audience::Knower;
 use colloquy_ports::{
     StoreResult,
     ledger::curation::{PassFactQuery, PassFacts},

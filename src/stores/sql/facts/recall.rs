@@ -19,7 +19,8 @@ use super::{
 use colloquy_core::{ids::FactId, scope::TenantScope};
 use colloquy_memory::{
     aliases,
-    fact::{Fact, FactKind, InvalidReason, Viewpoint},
+    disclosure::audience::Viewpoint,
+    fact::{Fact, FactKind, InvalidReason},
 };
 use colloquy_ports::{
     StoreResult,

@@ -20,7 +20,8 @@ use super::{fact_replacements, fold, polarity_name, tense_name, verdicts};
 use colloquy_core::ids::{FactId, InvalidationId, NpcId, TenantId};
 use colloquy_memory::{
     aliases,
-    fact::{InvalidReason, Knower, NewFact},
+    disclosure::audience::Knower,
+    fact::{InvalidReason, NewFact},
     flags::FlagKind,
 };
 use colloquy_ports::{

@@ -7,7 +7,7 @@ use super::super::{
 };
 use colloquy_core::{ids::FactId, scope::TenantScope};
 use colloquy_memory::{
-    fact::{Audience, Knower},
+    disclosure::audience::{Audience, Knower},
     party,
     scoring::dot_product,
 };

@@ -18,7 +18,8 @@ use colloquy_core::{
     scope::TenantScope,
 };
 use colloquy_memory::{
-    fact::{Audience, InvalidReason},
+    disclosure::audience::Audience,
+    fact::InvalidReason,
     reconcile::JudgeVerdict,
     timeline::{JudgeBudgetShare, KnownFact, PastEdit, StoredEnd},
 };

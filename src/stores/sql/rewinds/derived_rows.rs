@@ -12,7 +12,7 @@ use super::super::{
     statements::fetch_all,
 };
 use colloquy_core::ids::{ActionId, FactId, RewindId, StateEventId, TenantId, TurnId};
-use colloquy_memory::fact::Knower;
+use colloquy_memory::disclosure::audience::Knower;
 use colloquy_ports::{StoreResult, ledger::rewinds::RolledBack};
 
 /// The facts and turns that the changed rows name.

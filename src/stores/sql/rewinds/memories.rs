@@ -13,7 +13,7 @@ use super::super::{
 };
 use super::derived_rows::RewindImpact;
 use colloquy_core::ids::{TenantId, WorldId};
-use colloquy_memory::fact::Knower;
+use colloquy_memory::disclosure::audience::Knower;
 use colloquy_ports::{
     StoreResult,
     ledger::rewinds::{MAX_QUOTED, QuotedIn},

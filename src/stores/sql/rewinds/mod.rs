@@ -51,7 +51,7 @@ use colloquy_core::{
     ids::{DialogueId, RewindId, TenantId, TurnId},
     scope::TenantScope,
 };
-use colloquy_memory::{fact::Audience, turn::Turn};
+use colloquy_memory::{disclosure::audience::Audience, turn::Turn};
 use colloquy_ports::{
     StoreResult,
     ledger::rewinds::{

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use colloquy::{
     memory::{
         curation::{CurationPass, Decision, Finding, FindingKind, PassMethod, StandingDecision},
-        locks::DisclosureLocks,
+        disclosure::locks::DisclosureLocks,
         state::StateChange,
         timeline::JudgeBudgetShare,
     },

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use colloquy::{
     ids::{DialogueId, DialogueKind, NodeId, NpcId, PlayerId, WorldId},
-    memory::{private_terms::PrivateTerms, turn::Checkpoint},
+    memory::{disclosure::private_terms::PrivateTerms, turn::Checkpoint},
     ports::ledger::{
         dialogues::{
             CommitOutcome, Dialogue, DialogueFilter, DialogueStatus, KeyedTurn, OpenDialogue, OwnerWriteOutcome,

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use colloquy::{
     ids::{PlayerId, TurnId},
-    memory::{episode::Episode, fact::Importance, locks::DisclosureLocks, timeline::JudgeBudgetShare, turn::Turn},
+    memory::{
+        disclosure::locks::DisclosureLocks, episode::Episode, fact::Importance, timeline::JudgeBudgetShare, turn::Turn,
+    },
     ports::ledger::{
         PruneBefore,
         episodes::{EmbeddedEpisode, EpisodePair, EpisodeRequest, EpisodeVector, FoundEpisodes},

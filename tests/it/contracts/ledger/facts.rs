@@ -3,7 +3,8 @@ use std::{collections::BTreeSet, time::Duration};
 use colloquy::{
     ids::FactId,
     memory::{
-        fact::{Audience, Fact, FactKind, FoldedFact, InvalidReason, Knower, NewFact, Viewpoint},
+        disclosure::audience::{Audience, Knower, Viewpoint},
+        fact::{Fact, FactKind, FoldedFact, InvalidReason, NewFact},
         timeline::FactReplacement,
     },
     ports::ledger::facts::{ConfirmedFact, FactEditOutcome, FactFilter, FactPatch},

@@ -7,9 +7,10 @@ use colloquy::{
     ids::{DialogueId, DialogueKind, FactId, GeneratedId, NodeId, NpcId, PlayerId, TurnId, WorldId},
     memory::{
         authored::{Language, Npc, Persona, World, WorldSettings},
+        disclosure::audience::{Audience, Knower, Viewpoint},
         fact::{
-            Audience, Cause, Fact, FactKind, FoldedFact, Importance, InvalidReason, Knower, NewFact, NewInvalidation,
-            Polarity, Statement, Tense, Viewpoint,
+            Cause, Fact, FactKind, FoldedFact, Importance, InvalidReason, NewFact, NewInvalidation, Polarity,
+            Statement, Tense,
         },
         trace::{ActionsTrace, Timings, TurnTrace},
         turn::{Checkpoint, Intent, Turn, TurnSeqs, TurnStatus, Usage},
@@ -297,7 +298,7 @@ impl<S: LedgerSubject> Fixture<S> {
             npc: self.npc.clone(),
             factions: vec!["guild".parse().unwrap()],
             player: Some(self.player.clone()),
-            watchers: colloquy::memory::fact::Watchers::default(),
+            watchers: colloquy::memory::disclosure::audience::Watchers::default(),
             sees_all_players: false,
         }
     }
@@ -321,7 +322,7 @@ impl<S: LedgerSubject> Fixture<S> {
                 pinned: false,
             },
             valid_at: self.now(),
-            locks: colloquy::memory::locks::DisclosureLocks::default(),
+            locks: colloquy::memory::disclosure::locks::DisclosureLocks::default(),
             expires_at: None,
             cause: Cause::Turn(self.id()),
             source: None,
@@ -468,7 +469,7 @@ pub fn sample_trace(at: DateTime<Utc>, query: &str) -> TurnTrace {
         place: None,
         progress: None,
         told_in: vec![],
-        locks: colloquy::memory::locks::DisclosureLocks::default(),
+        locks: colloquy::memory::disclosure::locks::DisclosureLocks::default(),
         told_locks: None,
         locked: Vec::new(),
         confided: None,

@@ -3,7 +3,8 @@
 use colloquy::{
     ids::FactId,
     memory::{
-        fact::{Fact, InvalidReason, Knower, NewFact},
+        disclosure::audience::Knower,
+        fact::{Fact, InvalidReason, NewFact},
         flags::{FlagDecision, FlagEntry, FlagKind},
         timeline::FlaggedFact,
     },

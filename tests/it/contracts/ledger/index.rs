@@ -4,7 +4,8 @@ use colloquy::{
     adapters::in_process::fact_index::{FactIndexOptions, InProcessFactIndex},
     ids::{FactId, PlayerId},
     memory::{
-        fact::{Audience, InvalidReason, Knower, NewFact, Viewpoint},
+        disclosure::audience::{Audience, Knower, Viewpoint},
+        fact::{InvalidReason, NewFact},
         keywords::{self, FactTexts},
         party,
     },

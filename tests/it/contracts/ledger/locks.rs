@@ -3,8 +3,8 @@
 use colloquy::{
     ids::{FactId, NpcId, ScenarioId},
     memory::{
-        fact::{FactKind, Viewpoint},
-        locks::DisclosureLocks,
+        disclosure::{audience::Viewpoint, locks::DisclosureLocks},
+        fact::FactKind,
         progress::Progress,
         scenario::Scenario,
     },

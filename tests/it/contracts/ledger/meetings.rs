@@ -2,7 +2,7 @@
 
 use colloquy::{
     memory::{
-        locks::{DisclosureLock, DisclosureLocks},
+        disclosure::locks::{DisclosureLock, DisclosureLocks},
         progress::Progress,
         scenario::Scenario,
     },

@@ -2,7 +2,10 @@
 
 use colloquy::{
     ids::FactId,
-    memory::fact::{Knower, NewFact, Polarity, Viewpoint},
+    memory::{
+        disclosure::audience::{Knower, Viewpoint},
+        fact::{NewFact, Polarity},
+    },
 };
 
 use super::{LedgerSubject, fixture::Fixture};

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use colloquy::{
     memory::{
-        fact::{Cause, Fact, Importance, InvalidReason, Knower, NewFact},
-        locks::DisclosureLock,
+        disclosure::{audience::Knower, locks::DisclosureLock},
+        fact::{Cause, Fact, Importance, InvalidReason, NewFact},
     },
     ports::ledger::curation::{PassFactQuery, PassFacts},
 };

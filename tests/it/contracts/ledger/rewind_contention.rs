@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use colloquy::{
     ids::{NpcId, WorldId},
-    memory::fact::{Knower, NewFact},
+    memory::{disclosure::audience::Knower, fact::NewFact},
     ports::ledger::{
         facts::ReconcileOutcome,
         priority::{in_background, with_interactive_priority, with_urgent_priority},

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use colloquy::{
     ids::{FactId, NpcId},
     memory::{
-        fact::{Cause, InvalidReason, Knower},
+        disclosure::audience::Knower,
+        fact::{Cause, InvalidReason},
         timeline::{JudgeBudgetShare, PromiseEnd},
     },
     ports::ledger::{

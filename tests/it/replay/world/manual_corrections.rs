@@ -6,7 +6,10 @@ use chrono::TimeDelta;
 use colloquy::{
     dialogue::remember::{self, FactCorrection, ManualFact},
     ids::FactId,
-    memory::fact::{Audience, FactKind, Importance, Knower},
+    memory::{
+        disclosure::audience::{Audience, Knower},
+        fact::{FactKind, Importance},
+    },
     ports::clock::Clock as _,
 };
 

@@ -30,7 +30,8 @@ use colloquy::{
     memory::{
         authored::{Language, Npc, Persona, SelfTold, World as AuthoredWorld, WorldSettings},
         calendar::GameTime,
-        fact::{Cause, Fact, InvalidReason, Viewpoint},
+        disclosure::audience::Viewpoint,
+        fact::{Cause, Fact, InvalidReason},
         turn::Turn,
     },
     ports::{
@@ -433,7 +434,7 @@ impl ReplayWorld {
             npc: npc.clone(),
             factions: self.npcs[npc].factions.clone(),
             player: None,
-            watchers: colloquy::memory::fact::Watchers::default(),
+            watchers: colloquy::memory::disclosure::audience::Watchers::default(),
             sees_all_players: true,
         }
     }

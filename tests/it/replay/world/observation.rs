@@ -263,7 +263,7 @@ impl ReplayWorld {
                     FOUND,
                 );
                 let mut lines: Vec<String> = (found.await.unwrap().0.iter())
-                    .map(|hit| format!("{npc} {fruit}: {} {:?}", hit.fact.view.content, hit.score))
+                    .map(|hit| format!("{npc} {fruit}: {} {:?}", hit.fact().view.content, hit.score))
                     .collect();
                 // Equal scores come in any order.
                 lines.sort();

@@ -6,9 +6,8 @@ use chrono::{DateTime, Utc};
 use colloquy::{
     ids::{FactId, TurnId},
     memory::{
+        disclosure::{locks::DisclosureLocks, private_terms::PrivateTerms},
         fact::Cause,
-        locks::DisclosureLocks,
-        private_terms::PrivateTerms,
         trace::{CandidateFate, CandidateTrace, LockedWords, ScenarioTrace},
         turn::{Turn, TurnStatus},
     },

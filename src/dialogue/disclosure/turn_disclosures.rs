@@ -3,17 +3,21 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use super::{gathered_context::GatheredContext, input::TurnInput};
+use super::{
+    locks_by_words::{silent_terms, words_of},
+    prompt_disclosures::Disclosures,
+};
 use crate::{
     Services,
-    knowledge::Disclosures,
-    locks::{silent_terms, words_of},
     prompt::Prompt,
+    turn::{GatheredContext, TurnInput},
 };
 use colloquy_core::ids::ScenarioId;
 use colloquy_memory::{
-    locks::{DisclosureLock, DisclosureLocks},
-    private_terms::PrivateTerms,
+    disclosure::{
+        locks::{DisclosureLock, DisclosureLocks},
+        private_terms::PrivateTerms,
+    },
     scenario::Scenario,
     trace::LockedWords,
 };
@@ -57,7 +61,7 @@ pub(crate) async fn locks_before_turn(services: &Services, input: &TurnInput) ->
 }
 
 /// What a turn may disclose: the locked and the private content of the dialogue's prompts so far.
-pub(super) struct TurnDisclosures {
+pub(crate) struct TurnDisclosures {
     /// The locks of all the dialogue's prompts up to this turn. An NPC may come back to a told memory at any later turn.
     pub locks: DisclosureLocks,
     /// The locks that the dialogue may have disclosed:
@@ -76,7 +80,7 @@ pub(super) struct TurnDisclosures {
 
 impl TurnDisclosures {
     /// Returns what a turn with this prompt may disclose. `spoken_texts` are the lines of the turn.
-    pub(super) fn of_turn(
+    pub(crate) fn of_turn(
         input: &TurnInput,
         gathered: &GatheredContext,
         prompt: &Prompt,
@@ -134,7 +138,7 @@ fn locked_words(input: &TurnInput, gathered: &GatheredContext, disclosures: &Dis
 }
 
 /// Returns the scenarios in the prompt of which the reply tells.
-pub(super) fn told_scenarios(
+pub(crate) fn told_scenarios(
     input: &TurnInput,
     gathered: &GatheredContext,
     prompt: &Prompt,

@@ -6,7 +6,8 @@ use std::collections::{BTreeSet, HashSet};
 
 use chrono::{DateTime, Utc};
 
-use super::{Services, knowledge::EpisodeHit};
+use super::disclosable::Disclosable;
+use crate::Services;
 use colloquy_core::{
     ids::{DialogueId, FactId},
     scope::TenantScope,
@@ -17,6 +18,7 @@ use colloquy_memory::{
     insight::Insight,
     keywords::{TermWeights, document_terms, informative_terms},
     summary::{Meeting, MeetingRecap, RemovedText, RemovedWords, Summary, without_removed},
+    trace::StoryTrace,
     turn::Turn,
 };
 use colloquy_ports::{
@@ -29,7 +31,7 @@ use colloquy_ports::{
 pub(crate) const MAX_STANDING_FACTS: u32 = 50;
 
 /// Returns what was removed by `moment` from the memory that a job's dialogue reads, whoever removed it.
-pub(super) async fn load_removed(
+pub(crate) async fn load_removed(
     services: &Services,
     scope: &TenantScope,
     job_input: &JobInput,
@@ -47,7 +49,7 @@ pub(super) async fn load_removed(
 }
 
 /// What was removed from memory. The words of the statements are prepared once for all texts of a turn.
-pub(super) struct PreparedRemovals<'a> {
+pub(crate) struct PreparedRemovals<'a> {
     prepared: Vec<PreparedRemoval<'a>>,
 }
 
@@ -61,7 +63,7 @@ struct PreparedRemoval<'a> {
 }
 
 impl<'a> PreparedRemovals<'a> {
-    pub(super) fn new(statements: &'a [RemovedStatement]) -> Self {
+    pub(crate) fn new(statements: &'a [RemovedStatement]) -> Self {
         let mut prepared_requests: HashSet<(&str, DateTime<Utc>)> = HashSet::new();
         let removals = statements.iter().map(|removed| {
             let statement = RemovedWords::of_text(&RemovedText {
@@ -105,7 +107,7 @@ impl<'a> PreparedRemovals<'a> {
 
     /// Returns the numbers of the turns of a dialogue that taught a statement which was removed, and not corrected. What
     /// was made of such a turn may tell the statement in other words.
-    pub(super) fn removed_turns(&self, dialogue: DialogueId) -> impl Iterator<Item = u32> {
+    pub(crate) fn removed_turns(&self, dialogue: DialogueId) -> impl Iterator<Item = u32> {
         let removed = self.prepared.iter().map(|removal| removal.removed);
         let sources = removed.filter(|removed| removed.correction.is_none());
         let sources = sources.filter_map(|removed| removed.source);
@@ -135,7 +137,7 @@ impl<'a> PreparedRemovals<'a> {
 const MASK: &str = "…";
 
 /// Returns what is left of a line, with a mask for the rest.
-pub(super) fn mask_rest(line: &str, remainder: Option<String>) -> String {
+pub(crate) fn mask_rest(line: &str, remainder: Option<String>) -> String {
     match remainder {
         _ if line.is_empty() => String::new(),
         Some(remainder) if remainder == line => remainder,
@@ -145,7 +147,7 @@ pub(super) fn mask_rest(line: &str, remainder: Option<String>) -> String {
 }
 
 /// Masks in turns what people removed or corrected after a turn was said.
-pub(super) fn mask_corrected_lines(removals: &PreparedRemovals<'_>, turns: &mut [Turn]) {
+pub(crate) fn mask_corrected_lines(removals: &PreparedRemovals<'_>, turns: &mut [Turn]) {
     for turn in turns {
         for text in [&mut turn.player_text, &mut turn.reply_text] {
             *text = removals.mask_line(turn.dialogue, turn.committed_at, text);
@@ -153,13 +155,17 @@ pub(super) fn mask_corrected_lines(removals: &PreparedRemovals<'_>, turns: &mut 
     }
 }
 
-/// Returns a text about a dialogue without what was removed since the dialogue began. `None`: nothing is left.
-pub(super) fn redact_text_of(removals: &PreparedRemovals<'_>, dialogue: DialogueId, text: &str) -> Option<String> {
-    removals.redact_since(dialogue.created_at(), text)
+/// Returns a line of the story without what was removed since its dialogue began. `None`: nothing is left.
+pub(crate) fn redact_text_of(
+    removals: &PreparedRemovals<'_>,
+    line: Disclosable<StoryTrace>,
+) -> Option<Disclosable<StoryTrace>> {
+    let text = removals.redact_since(line.dialogue_id.created_at(), &line.text)?;
+    Some(line.map(|line| StoryTrace { text, ..line }))
 }
 
 /// Returns the text without what was removed, whenever it was said. `None`: nothing is left.
-pub(super) fn redact_text(removals: &PreparedRemovals<'_>, text: &str) -> Option<String> {
+pub(crate) fn redact_text(removals: &PreparedRemovals<'_>, text: &str) -> Option<String> {
     removals.redact_since(DateTime::UNIX_EPOCH, text)
 }
 
@@ -173,7 +179,7 @@ fn outdated_in_history(
     removals: &PreparedRemovals<'_>,
     dialogue: &Dialogue,
     history: &[BufferedTurn],
-) -> Vec<RemovedStatement> {
+) -> Vec<Disclosable<RemovedStatement>> {
     let of_dialogue = removals.prepared.iter().filter(|removal| {
         let removed = removal.removed;
         !removed.is_forgotten && removed.removed_at >= dialogue.created_at
@@ -197,12 +203,12 @@ fn outdated_in_history(
     of_dialogue
         .filter(is_in_history)
         .take(MAX_MARKED)
-        .map(|removal| removal.removed.clone())
+        .map(|removal| Disclosable::new(removal.removed.clone()))
         .collect()
 }
 
 /// Leaves out ended promises of whose matter something was removed from memory.
-pub(super) fn retain_unforgotten(removals: &PreparedRemovals<'_>, mut promises: Vec<Fact>) -> Vec<Fact> {
+pub(crate) fn retain_unforgotten(removals: &PreparedRemovals<'_>, mut promises: Vec<Fact>) -> Vec<Fact> {
     promises.retain(|promise| {
         let content = &promise.view.content;
         removals.redact_since(promise.valid_at, content).as_ref() == Some(content)
@@ -211,17 +217,17 @@ pub(super) fn retain_unforgotten(removals: &PreparedRemovals<'_>, mut promises: 
 }
 
 /// Returns the summaries of a dialogue that began at `began`, in the form that the NPC may tell.
-pub(super) fn redact_summaries(
+pub(crate) fn redact_summaries(
     removals: &PreparedRemovals<'_>,
     began: DateTime<Utc>,
     summaries: &[Summary],
-) -> Vec<Summary> {
+) -> Vec<Disclosable<Summary>> {
     let redact = |summary: &Summary| {
         let text = removals.redact_since(began, &summary.text)?;
-        Some(Summary {
+        Some(Disclosable::new(Summary {
             text,
             ..summary.clone()
-        })
+        }))
     };
     summaries.iter().filter_map(redact).collect()
 }
@@ -238,23 +244,35 @@ fn redact_meeting(removals: &PreparedRemovals<'_>, meeting: Meeting) -> Meeting 
     }
 }
 
+/// An episode in the form that the NPC may tell.
+pub(crate) struct RedactedEpisode {
+    pub episode: Disclosable<Episode>,
+    /// True if a statement was cut from the text.
+    pub is_changed: bool,
+}
+
 /// Returns the episodes in the form that the NPC may tell, each with whether its text was changed. As in a summary, a
 /// statement is also cut from the lines of the same dialogue that came after the request: they may speak of it. An
 /// episode that told nothing else is left out, and so is the episode of a turn that taught a forgotten statement: it may
 /// tell the statement in other words.
-pub(super) fn redact_episodes(removals: &PreparedRemovals<'_>, episodes: Vec<Episode>) -> Vec<(Episode, bool)> {
+pub(crate) fn redact_episodes(
+    removals: &PreparedRemovals<'_>,
+    episodes: Vec<Disclosable<Episode>>,
+) -> Vec<RedactedEpisode> {
     let is_forgotten = |episode: &Episode| {
         let turn = Some((episode.dialogue, episode.number));
         let mut removed = removals.prepared.iter().map(|removal| removal.removed);
         removed.any(|removed| removed.is_forgotten && removed.source == turn)
     };
-    let redact = |episode: Episode| {
+    let redact = |episode: Disclosable<Episode>| {
         if is_forgotten(&episode) {
             return None;
         }
         let text = removals.redact_since(episode.dialogue.created_at(), &episode.text)?;
-        let changed = text != episode.text;
-        Some((Episode { text, ..episode }, changed))
+        Some(RedactedEpisode {
+            is_changed: text != episode.text,
+            episode: episode.map(|episode| Episode { text, ..episode }),
+        })
     };
     episodes.into_iter().filter_map(redact).collect()
 }
@@ -262,36 +280,42 @@ pub(super) fn redact_episodes(removals: &PreparedRemovals<'_>, episodes: Vec<Epi
 /// Returns the insights in the form that the NPC may tell, as [`redact_episodes`] does. An insight that rests on a turn
 /// is left out with every forgotten or removed statement that the turn taught: it may tell what follows from the
 /// statement in other words.
-pub(super) fn redact_insights(removals: &PreparedRemovals<'_>, insights: Vec<Insight>) -> Vec<Insight> {
+pub(crate) fn redact_insights(
+    removals: &PreparedRemovals<'_>,
+    insights: impl Iterator<Item = Disclosable<Insight>>,
+) -> Vec<Disclosable<Insight>> {
+    let redacted = insights.filter_map(|insight| insight.filter_map(|insight| redact_insight(removals, insight)));
+    redacted.collect()
+}
+
+/// Returns an insight without what was removed. `None`: nothing is left, or the insight may follow from what was removed.
+pub(crate) fn redact_insight(removals: &PreparedRemovals<'_>, insight: Insight) -> Option<Insight> {
     let rests_on = |insight: &Insight, removed: &RemovedStatement| {
         let source = removed.source.filter(|(dialogue, _)| *dialogue == insight.dialogue);
         removed.correction.is_none() && source.is_some_and(|(_, turn)| insight.turns.contains(&turn))
     };
-    let redact = |insight: Insight| {
-        let mut removed = removals.prepared.iter().map(|removal| removal.removed);
-        if removed.any(|removed| rests_on(&insight, removed)) {
-            return None;
-        }
-        let text = removals.redact_since(insight.dialogue.created_at(), &insight.text)?;
-        Some(Insight { text, ..insight })
-    };
-    insights.into_iter().filter_map(redact).collect()
+    let mut removed = removals.prepared.iter().map(|removal| removal.removed);
+    if removed.any(|removed| rests_on(&insight, removed)) {
+        return None;
+    }
+    let text = removals.redact_since(insight.dialogue.created_at(), &insight.text)?;
+    Some(Insight { text, ..insight })
 }
 
 /// The summaries of a dialogue and the last meeting, in the form that the NPC may tell.
-pub(super) struct ToldTexts {
-    pub summaries: Vec<Summary>,
-    pub meeting: Option<Meeting>,
+pub(crate) struct ToldTexts {
+    pub summaries: Vec<Disclosable<Summary>>,
+    pub meeting: Option<Disclosable<Meeting>>,
     /// What the history says, and no longer holds.
-    pub outdated: Vec<RemovedStatement>,
+    pub outdated: Vec<Disclosable<RemovedStatement>>,
     /// True if a text differs from the stored text.
     changed: bool,
 }
 
 impl ToldTexts {
     /// Returns the removed facts, if a removal changed one of these texts or an episode, or outdated the history.
-    pub(super) fn redacting_facts(&self, removals: &PreparedRemovals<'_>, episodes: &[EpisodeHit]) -> Vec<FactId> {
-        let is_needed = self.changed || !self.outdated.is_empty() || episodes.iter().any(|hit| hit.redacted);
+    pub(crate) fn redacting_facts(&self, removals: &PreparedRemovals<'_>, changed_episode: bool) -> Vec<FactId> {
+        let is_needed = self.changed || !self.outdated.is_empty() || changed_episode;
         let needed = removals.prepared.iter().filter(|_| is_needed);
         let facts: BTreeSet<FactId> = needed.map(|removal| removal.removed.fact).collect();
         facts.into_iter().collect()
@@ -299,17 +323,18 @@ impl ToldTexts {
 }
 
 /// Redacts the summaries of a dialogue, and the last meeting. Finds what no longer holds of the history.
-pub(super) fn redact_texts(
+pub(crate) fn redact_texts(
     removals: &PreparedRemovals<'_>,
     dialogue: &Dialogue,
     history: &[BufferedTurn],
     summaries: &[Summary],
-    meeting: Option<&Meeting>,
+    meeting: Option<&Disclosable<Meeting>>,
 ) -> ToldTexts {
     let redacted_summaries = redact_summaries(removals, dialogue.created_at, summaries);
-    let redacted_meeting = meeting.map(|meeting| redact_meeting(removals, meeting.clone()));
+    let redacted_meeting = meeting.map(|meeting| meeting.clone().map(|meeting| redact_meeting(removals, meeting)));
     ToldTexts {
-        changed: redacted_summaries != summaries || redacted_meeting.as_ref() != meeting,
+        changed: !redacted_summaries.iter().map(|summary| &**summary).eq(summaries)
+            || redacted_meeting.as_ref() != meeting,
         summaries: redacted_summaries,
         meeting: redacted_meeting,
         outdated: outdated_in_history(removals, dialogue, history),
@@ -323,7 +348,7 @@ mod tests {
 
     use super::*;
     use colloquy_core::ids::{DialogueKind, TurnId};
-    use colloquy_memory::{fact::Importance, locks::DisclosureLocks};
+    use colloquy_memory::{disclosure::locks::DisclosureLocks, fact::Importance};
     use colloquy_ports::ledger::dialogues::{DialogueOptions, DialogueStatus};
 
     fn forgotten(content: &str, requests: &[&str]) -> RemovedStatement {
@@ -456,7 +481,10 @@ mod tests {
                 is_forgotten,
                 ..forgotten("The player's left knee aches since a fall on the ice.", &[])
             }];
-            let told = redact_episodes(&PreparedRemovals::new(&removed), vec![episode.clone()]);
+            let told = redact_episodes(
+                &PreparedRemovals::new(&removed),
+                vec![Disclosable::sample(episode.clone())],
+            );
             assert_eq!(!told.is_empty(), is_told, "{turn} {is_forgotten}");
         }
     }

@@ -2,8 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use crate::locks::words_of;
-use colloquy_memory::{locks::DisclosureLocks, private_terms::PrivateTerms, trace::LockedWords};
+use super::locks_by_words::words_of;
+use colloquy_memory::{
+    disclosure::{locks::DisclosureLocks, private_terms::PrivateTerms},
+    trace::LockedWords,
+};
 
 /// The locked and the private content in the prompt of a turn.
 #[derive(Default)]
@@ -18,7 +21,7 @@ pub(crate) struct Disclosures {
 
 impl Disclosures {
     /// Adds a text of the prompt that some players may not hear. A text without locks adds nothing.
-    pub(super) fn add_text(&mut self, text: &str, locks: &DisclosureLocks) {
+    pub(crate) fn add_text(&mut self, text: &str, locks: &DisclosureLocks) {
         if !locks.is_empty() {
             self.texts.push((text.to_owned(), locks.clone()));
         }

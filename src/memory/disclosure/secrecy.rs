@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{
+use crate::{
     condition::{Condition, ConditionContext, MAX_CONDITIONS},
     text::{check_name, check_prose, check_visible},
 };

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::keywords::{informative_terms, is_small_talk};
+use crate::keywords::{informative_terms, is_small_talk};
 
 /// A text that tells the content shares at least so many terms with the content, and at least one in so many.
 const MIN_TOLD_TERMS: usize = 3;

@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, fmt, str::FromStr};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
-use super::fact::Viewpoint;
+use super::audience::Viewpoint;
 use colloquy_core::ids::{LoreId, NpcId, PlayerId, ScenarioId};
 
 /// One condition that has to be open.
@@ -178,7 +178,7 @@ impl<'de> Deserialize<'de> for DisclosureLocks {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::fact::Watchers;
+    use crate::disclosure::audience::Watchers;
 
     fn locks(text: &str) -> DisclosureLocks {
         text.parse().unwrap()

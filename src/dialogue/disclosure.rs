@@ -1,0 +1,30 @@
+//! The gate: what may be told to those who hear a dialogue, and what a reply may pass on. The pure rules are in
+//! `colloquy_memory::disclosure`.
+
+mod authored;
+mod disclosable;
+mod fact_locks;
+mod gate;
+mod locks_by_words;
+mod own_content;
+mod prompt_disclosures;
+mod redaction;
+mod shown_before;
+mod turn_disclosures;
+
+pub(crate) use self::{
+    authored::{OpenLore, open_lore, open_scenarios, open_tell},
+    disclosable::Disclosable,
+    fact_locks::locks_of_fact,
+    gate::Gate,
+    locks_by_words::{LocksByWords, has_hangul, silent_terms},
+    own_content::{own_actions, scene_notes, seen_world, seen_world_again},
+    prompt_disclosures::Disclosures,
+    redaction::{
+        MAX_STANDING_FACTS, PreparedRemovals, RedactedEpisode, ToldTexts, load_removed, mask_corrected_lines,
+        mask_rest, redact_episodes, redact_insight, redact_insights, redact_summaries, redact_text, redact_text_of,
+        redact_texts, retain_unforgotten,
+    },
+    shown_before::{scene_notes_before, shown_before},
+    turn_disclosures::{TurnDisclosures, locks_before_turn, told_scenarios},
+};

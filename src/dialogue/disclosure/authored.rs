@@ -1,0 +1,85 @@
+//! Verdicts on authored content: scenarios, and entries of the lore.
+
+use super::disclosable::Disclosable;
+use colloquy_memory::{
+    condition::{Condition, ConditionContext},
+    disclosure::secrecy::Secrecy,
+    lore::LoreText,
+    progress::Progress,
+};
+use colloquy_ports::ledger::scenarios::{EmbeddedScenario, ScenarioTell, ScenarioTitle};
+
+/// A row of a scenario, with what the scenario requires of a player.
+pub(crate) trait RequiresProgress {
+    fn required_progress(&self) -> Progress;
+    fn when(&self) -> &[Condition];
+}
+impl RequiresProgress for EmbeddedScenario {
+    fn required_progress(&self) -> Progress {
+        self.scenario.required_progress
+    }
+    fn when(&self) -> &[Condition] {
+        &self.scenario.when
+    }
+}
+impl RequiresProgress for ScenarioTitle {
+    fn required_progress(&self) -> Progress {
+        self.required_progress
+    }
+    fn when(&self) -> &[Condition] {
+        &self.when
+    }
+}
+impl RequiresProgress for ScenarioTell {
+    fn required_progress(&self) -> Progress {
+        self.required_progress
+    }
+    fn when(&self) -> &[Condition] {
+        &self.when
+    }
+}
+
+fn may_be_told(row: &impl RequiresProgress, progress: Progress, context: &ConditionContext<'_>) -> bool {
+    progress >= row.required_progress() && context.all_hold(row.when())
+}
+
+/// Returns the scenarios that a player with this progress may hear, in the same order.
+pub(crate) fn open_scenarios<R: RequiresProgress>(
+    rows: Vec<R>,
+    progress: Progress,
+    context: &ConditionContext<'_>,
+) -> Vec<Disclosable<R>> {
+    let open = rows.into_iter().filter(|row| may_be_told(row, progress, context));
+    open.map(Disclosable::new).collect()
+}
+
+/// Returns what the NPC shows of a scenario that it keeps to itself. `None`: the NPC shows nothing, or tells everything.
+pub(crate) fn open_tell(
+    hidden: &ScenarioTell,
+    progress: Progress,
+    context: &ConditionContext<'_>,
+) -> Option<Disclosable<String>> {
+    let may_be_told = may_be_told(hidden, progress, context);
+    let secrecy = Secrecy::decide(may_be_told, Some(&hidden.tell), context);
+    (secrecy == Secrecy::Guarded).then(|| Disclosable::new(hidden.tell.text.clone()))
+}
+
+/// The part of an entry of the lore that a prompt may have.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum OpenLore<'a> {
+    Whole(&'a LoreText),
+    /// The sign that the NPC gives instead.
+    Tell(&'a str),
+}
+
+/// Returns the part of an entry that a prompt may have. `None`: the prompt may have nothing.
+pub(crate) fn open_lore(text: &LoreText, secrecy: Secrecy) -> Option<Disclosable<OpenLore<'_>>> {
+    match secrecy {
+        Secrecy::Open => Some(Disclosable::new(OpenLore::Whole(text))),
+        Secrecy::Guarded => {
+            let tell = text.tell.as_ref()?;
+            Some(Disclosable::new(OpenLore::Tell(&tell.text)))
+        }
+        Secrecy::Locked => None,
+    }
+}

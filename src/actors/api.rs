@@ -14,6 +14,7 @@ use colloquy_core::{
     shares::NoCapacity,
 };
 use colloquy_dialogue::{
+    disclosure::{EventVerdict, EventViewer},
     events::DialogueEvent,
     heard::HeardLength,
     requester::Requester,
@@ -33,10 +34,10 @@ use colloquy_ports::{
 pub trait Listener: Send + Sync {
     /// Called when the listener is added, before the first event and under the same lock as `deliver_event`.
     fn on_attached(&self) {}
+    /// Returns which events the listener may see.
+    fn viewer(&self) -> EventViewer;
     /// Takes an event. An error means that the listener can take no more events; the dialogue then drops the listener.
-    fn deliver_event(&self, event: &Arc<PublishedEvent>) -> Result<(), ListenerGone>;
-    /// True if the client asked for, and may see, memory and state events.
-    fn sees_optional(&self) -> bool;
+    fn deliver_event(&self, event: &VisibleEvent) -> Result<(), ListenerGone>;
     /// True if the listener will never take an event again. A session with only gone listeners may be evicted. A
     /// listener that is removed through `Sessions::detach_listener` need not report here too.
     fn is_gone(&self) -> bool {
@@ -73,6 +74,48 @@ impl PublishedEvent {
             // Events hold only strings, numbers and lists, so serialization cannot fail.
             serde_json::to_string(&self.event).unwrap_or_default().into()
         })
+    }
+}
+
+/// An event, or the part of an event, that its viewer may see. Listeners take nothing else.
+#[derive(Debug, Clone)]
+pub struct VisibleEvent(Arc<PublishedEvent>);
+
+impl VisibleEvent {
+    /// Returns what `viewer` may see of an event. `None`: nothing.
+    #[must_use]
+    pub fn of_published(event: &Arc<PublishedEvent>, viewer: &EventViewer) -> Option<Self> {
+        match viewer.decide(&event.body) {
+            EventVerdict::Whole => Some(Self(Arc::clone(event))),
+            EventVerdict::Part(body) => Some(Self(PublishedEvent::new(DialogueEvent {
+                dialogue_id: event.dialogue_id,
+                seq: event.seq,
+                re: event.re.clone(),
+                body,
+            }))),
+            EventVerdict::Hidden => None,
+        }
+    }
+    /// Returns what `viewer` may see of an event that no listener got.
+    #[must_use]
+    pub fn of_event(event: DialogueEvent, viewer: &EventViewer) -> Option<Self> {
+        Self::of_published(&PublishedEvent::new(event), viewer)
+    }
+    /// Returns a piece of a reply with the texts of the pieces that follow.
+    #[must_use]
+    pub fn with_next_texts(&self, texts: &str) -> Self {
+        let mut event = self.0.event.clone();
+        if let Some(delta_text) = event.body.delta_text_mut() {
+            delta_text.push_str(texts);
+        }
+        Self(PublishedEvent::new(event))
+    }
+}
+
+impl std::ops::Deref for VisibleEvent {
+    type Target = PublishedEvent;
+    fn deref(&self) -> &PublishedEvent {
+        &self.0
     }
 }
 

@@ -10,7 +10,9 @@ use std::{collections::VecDeque, sync::Arc, time::Duration, time::Instant};
 
 use parking_lot::Mutex;
 
-use super::{ActorSettings, HeardLength, Listener, PublishedEvent, messages::CREATED_SEQ, messages::LastSeq};
+use super::{
+    ActorSettings, HeardLength, Listener, PublishedEvent, VisibleEvent, messages::CREATED_SEQ, messages::LastSeq,
+};
 use colloquy_core::ids::{DialogueId, DialogueKind, NpcId, TurnId};
 use colloquy_dialogue::{
     events::{DialogueEvent, EventBody, EventError, ReplyDone},
@@ -258,18 +260,19 @@ impl EventLog {
                 .map(PublishedEvent::new)
                 .chain(logged.map(|logged| Arc::clone(&logged.event)));
             for event in events {
-                if event.body.is_optional() && !listener.sees_optional() {
+                let Some(visible_event) = VisibleEvent::of_published(&event, &listener.viewer()) else {
                     continue;
-                }
-                if listener.deliver_event(&event).is_err() {
+                };
+                if listener.deliver_event(&visible_event).is_err() {
                     break;
                 }
                 replayed += 1;
             }
         }
         if let Some(partial_reply) = inner.partial_reply_event(self.dialogue.kind()) {
+            let visible_event = VisibleEvent::of_event(self.make_event(None, partial_reply, None), &listener.viewer());
             // A listener that can take no more is dropped with the next event.
-            let _ = listener.deliver_event(&PublishedEvent::new(self.make_event(None, partial_reply, None)));
+            let _ = visible_event.map(|event| listener.deliver_event(&event));
         }
         let id = inner.next_listener;
         inner.next_listener += 1;
@@ -434,9 +437,10 @@ impl LogState {
     }
 
     fn deliver_to_listeners(&mut self, event: &Arc<PublishedEvent>) {
-        let optional = event.body.is_optional();
-        self.listeners
-            .retain(|(_, listener)| (optional && !listener.sees_optional()) || listener.deliver_event(event).is_ok());
+        self.listeners.retain(|(_, listener)| {
+            let visible_event = VisibleEvent::of_published(event, &listener.viewer());
+            visible_event.is_none_or(|event| listener.deliver_event(&event).is_ok())
+        });
     }
 
     fn release_held(&mut self, log: &EventLog) {

@@ -38,7 +38,7 @@ mod use_cases;
 
 pub use api::{
     AcceptedLine, ActorSettings, DialogueError, InterruptCommand, Listener, ListenerGone, NewConversation, NewSession,
-    OnBusy, PlayerLine, PublishedEvent, RegenerateCommand, ResumeCommand,
+    OnBusy, PlayerLine, PublishedEvent, RegenerateCommand, ResumeCommand, VisibleEvent,
 };
 pub use event_log::{event_of_rewind, events_of_turn};
 

@@ -3,6 +3,7 @@
 
 mod authored;
 mod disclosable;
+mod event_viewer;
 mod fact_locks;
 mod gate;
 mod locks_by_words;
@@ -12,6 +13,7 @@ mod redaction;
 mod shown_before;
 mod turn_disclosures;
 
+pub use self::event_viewer::{EventVerdict, EventViewer, OptionalEvents};
 pub(crate) use self::{
     authored::{OpenLore, open_lore, open_scenarios, open_tell},
     disclosable::Disclosable,

@@ -7,7 +7,7 @@ extern crate colloquy_core;
 
 pub mod aside;
 pub mod curate;
-mod disclosure;
+pub mod disclosure;
 pub mod events;
 pub mod explain;
 pub mod game_time;

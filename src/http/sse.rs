@@ -12,37 +12,37 @@ use super::{
     awaited_turn::completed_turn,
     errors::{Code, Problem},
     open_streams::ClosableStream,
-    socket::redact_for_player,
 };
-use colloquy_actors::{AcceptedLine, DialogueError, Listener, ListenerGone, PublishedEvent, events_of_turn};
+use colloquy_actors::{
+    AcceptedLine, DialogueError, Listener, ListenerGone, PublishedEvent, VisibleEvent, events_of_turn,
+};
 use colloquy_core::{
     ids::DialogueId,
     scope::{Principal, Role, TenantScope},
 };
-use colloquy_dialogue::events::EventBody;
+use colloquy_dialogue::{disclosure::EventViewer, events::EventBody};
 use colloquy_memory::turn::{Turn, TurnStatus};
 
 /// Puts a session's events into a bounded queue.
 pub(super) struct SseListener {
-    events: mpsc::Sender<Arc<PublishedEvent>>,
-    for_player: bool,
+    events: mpsc::Sender<VisibleEvent>,
+    viewer: EventViewer,
 }
 
 impl SseListener {
-    pub(super) fn new(events: mpsc::Sender<Arc<PublishedEvent>>, for_player: bool) -> Self {
-        Self { events, for_player }
+    /// The learned facts come after the commit, when the response has ended: no optional events are delivered.
+    pub(super) fn new(events: mpsc::Sender<VisibleEvent>, role: Role) -> Self {
+        let viewer = EventViewer::of_role(role);
+        Self { events, viewer }
     }
 }
 
 impl Listener for SseListener {
-    fn deliver_event(&self, event: &Arc<PublishedEvent>) -> Result<(), ListenerGone> {
-        self.events
-            .try_send(redact_for_player(event, self.for_player))
-            .map_err(|_| ListenerGone)
+    fn viewer(&self) -> EventViewer {
+        self.viewer
     }
-    fn sees_optional(&self) -> bool {
-        // The learned facts come after the commit, when this response has ended.
-        false
+    fn deliver_event(&self, event: &VisibleEvent) -> Result<(), ListenerGone> {
+        self.events.try_send(event.clone()).map_err(|_| ListenerGone)
     }
     fn is_gone(&self) -> bool {
         self.events.is_closed()
@@ -117,8 +117,8 @@ where
 {
     let (feed, events) = mpsc::channel(state.settings.sse_queue);
     let scope = principal.scope();
-    let for_player = principal.role == Role::Player;
-    let listener = SseListener::new(feed, for_player);
+    let role = principal.role;
+    let listener = SseListener::new(feed, role);
     let attached = state
         .sessions
         .attach_listener(&scope, id, Arc::new(listener), None)
@@ -137,9 +137,9 @@ where
         let place = state.streams.add_stream(&state.auth, &caller);
         let answer = async {
             match accepted {
-                AcceptedLine::Repeated(turn) => replay_turn(&turn, for_player, &sender).await,
+                AcceptedLine::Repeated(turn) => replay_turn(&turn, role, &sender).await,
                 AcceptedLine::Turn { done: turn_receiver } => {
-                    relay_events(events, turn_receiver, &mark, for_player, &sender).await;
+                    relay_events(events, turn_receiver, &mark, role, &sender).await;
                 }
             }
         };
@@ -162,10 +162,10 @@ type TurnReceiver = tokio::sync::oneshot::Receiver<Result<Arc<Turn>, Arc<colloqu
 
 /// Relays the events of the marked turn until the turn has ended or failed.
 async fn relay_events(
-    mut events: mpsc::Receiver<Arc<PublishedEvent>>,
+    mut events: mpsc::Receiver<VisibleEvent>,
     mut turn_receiver: TurnReceiver,
     mark: &str,
-    for_player: bool,
+    role: Role,
     sender: &mpsc::Sender<Bytes>,
 ) {
     let mut own_turn = None;
@@ -181,7 +181,7 @@ async fn relay_events(
                     continue;
                 }
                 // A repeated line joined a running turn, whose events carry the mark of the first request.
-                Ok(turn) => return replay_turn(&turn, for_player, sender).await,
+                Ok(turn) => return replay_turn(&turn, role, sender).await,
                 Err(problem) => {
                     let _ = sender.send(error_frame(&problem)).await;
                     return;
@@ -207,10 +207,12 @@ async fn relay_events(
 }
 
 /// Sends the events of a committed turn, except the deltas.
-async fn replay_turn(turn: &Turn, for_player: bool, sender: &mpsc::Sender<Bytes>) {
+async fn replay_turn(turn: &Turn, role: Role, sender: &mpsc::Sender<Bytes>) {
     for event in events_of_turn(turn, None) {
         let Some(kind) = event_name(&event.body) else { continue };
-        let visible_event = redact_for_player(&PublishedEvent::new(event), for_player);
+        let Some(visible_event) = VisibleEvent::of_event(event, &EventViewer::of_role(role)) else {
+            continue;
+        };
         if sender.send(event_frame(kind, visible_event.text())).await.is_err() {
             // The client is gone.
             return;

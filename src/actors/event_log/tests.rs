@@ -7,8 +7,14 @@ use crate::{
     messages::LastSeq,
     tests::world::{RecordingListener, test_actor_settings},
 };
-use colloquy_core::ids::{DialogueKind, GeneratedId};
-use colloquy_dialogue::turn::{TurnError, event_error};
+use colloquy_core::{
+    ids::{DialogueKind, GeneratedId},
+    scope::Role,
+};
+use colloquy_dialogue::{
+    disclosure::EventViewer,
+    turn::{TurnError, event_error},
+};
 use colloquy_ports::clock::SystemClock;
 
 fn new_log() -> (Arc<EventLog>, Arc<RecordingListener>) {
@@ -98,11 +104,11 @@ fn turn_cut_before_first_character_publishes_its_end() {
 fn listener_without_optional_events_sees_sequence_gap() {
     struct WithoutOptional(Arc<RecordingListener>);
     impl Listener for WithoutOptional {
-        fn deliver_event(&self, event: &Arc<PublishedEvent>) -> Result<(), crate::ListenerGone> {
-            self.0.deliver_event(event)
+        fn viewer(&self) -> EventViewer {
+            EventViewer::of_role(Role::Backend)
         }
-        fn sees_optional(&self) -> bool {
-            false
+        fn deliver_event(&self, event: &VisibleEvent) -> Result<(), crate::ListenerGone> {
+            self.0.deliver_event(event)
         }
     }
     let (log, all) = new_log();
@@ -174,12 +180,12 @@ fn newer_owner_replaces_previous_owner() {
         heard: std::sync::atomic::AtomicU32,
     }
     impl Listener for OwnerListener {
-        fn deliver_event(&self, _: &Arc<PublishedEvent>) -> Result<(), crate::ListenerGone> {
+        fn viewer(&self) -> EventViewer {
+            EventViewer::of_role(Role::Backend)
+        }
+        fn deliver_event(&self, _: &VisibleEvent) -> Result<(), crate::ListenerGone> {
             self.heard.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             Ok(())
-        }
-        fn sees_optional(&self) -> bool {
-            false
         }
         fn is_owner(&self) -> bool {
             true

@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 use super::fake::FakeUseCases;
 use crate::{
     AcceptedLine, ActorSettings, DialogueError, HeardLength, InterruptCommand, InterruptOutcome, Listener,
-    ListenerGone, NewSession, OnBusy, PlayerLine, PublishedEvent,
+    ListenerGone, NewSession, OnBusy, PlayerLine, PublishedEvent, VisibleEvent,
     handle::Sessions,
     use_cases::{Ports, UseCases},
 };
@@ -21,6 +21,7 @@ use colloquy_core::{
     scope::{Principal, Role, TenantScope},
 };
 use colloquy_dialogue::{
+    disclosure::{EventViewer, OptionalEvents},
     events::EventBody,
     models::{BudgetSettings, Budgets},
     settings::{
@@ -499,7 +500,7 @@ pub async fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
 
 /// A listener that records its events.
 pub struct RecordingListener {
-    pub heard: Mutex<Vec<Arc<PublishedEvent>>>,
+    pub heard: Mutex<Vec<VisibleEvent>>,
     pub deaf: Mutex<bool>,
 }
 
@@ -547,14 +548,21 @@ pub fn event_label(event: &PublishedEvent) -> String {
 }
 
 impl Listener for RecordingListener {
-    fn deliver_event(&self, event: &Arc<PublishedEvent>) -> Result<(), ListenerGone> {
+    fn viewer(&self) -> EventViewer {
+        EventViewer::new(
+            Role::Backend,
+            OptionalEvents {
+                memory: true,
+                state: true,
+                scenarios: true,
+            },
+        )
+    }
+    fn deliver_event(&self, event: &VisibleEvent) -> Result<(), ListenerGone> {
         if *self.deaf.lock() {
             return Err(ListenerGone);
         }
-        self.heard.lock().push(Arc::clone(event));
+        self.heard.lock().push(event.clone());
         Ok(())
-    }
-    fn sees_optional(&self) -> bool {
-        true
     }
 }

@@ -189,13 +189,13 @@ impl IdentitySection {
     }
 
     fn values_of_player(&self, context: &PromptContext<'_>) -> Result<Disclosable<Value>, TurnError> {
+        let names: Disclosable<Vec<String>> = self.names.iter().map(|name| name.1.clone()).collect();
         if self.tokens() == 0 {
-            return Ok(Disclosable::default());
+            return Ok(names.map(|_| Value::from(())));
         }
         let describe_age = |moment| context.ages().describe_age(context.templates, moment);
         let ago = self.met.map(|(moment, _)| describe_age(moment)).transpose()?;
         let summary_age = self.summed_up_before.map(describe_age).transpose()?;
-        let names: Disclosable<Vec<String>> = self.names.iter().map(|name| name.1.clone()).collect();
         let remark = context.remark_for_earlier_talk();
         let summary = self.summary.as_ref().map(|summary| summary.0.clone());
         let summary = summary.map(|summary| summary.try_map(|text| remark.add_to(context, text)));

@@ -27,10 +27,10 @@ use crate::{
     errors::{Code, Problem},
     sse::{ListenerGuard, SseListener, SseStream},
 };
-use colloquy_actors::{AcceptedLine, HeardLength, InterruptCommand, PublishedEvent};
+use colloquy_actors::{AcceptedLine, HeardLength, InterruptCommand, VisibleEvent};
 use colloquy_core::{
     ids::{DialogueId, TurnId},
-    scope::{Principal, Role},
+    scope::Principal,
 };
 use colloquy_dialogue::{events::EventBody, turn::TurnError};
 use colloquy_memory::turn::{Turn, TurnStatus, Usage};
@@ -165,7 +165,7 @@ pub async fn open_stream(mut talk: PreparedTalk) -> Result<OpenedStream, Problem
     let (calls, tool_calls) = mpsc::unbounded_channel();
     talk.tool_calls = talk.may_call_tools().then_some(calls);
     let (feed, events) = mpsc::channel(talk.state.settings.sse_queue);
-    let listener = SseListener::new(feed, talk.principal.role == Role::Player);
+    let listener = SseListener::new(feed, talk.principal.role);
     let scope = talk.principal.scope();
     let attached = talk
         .state
@@ -256,7 +256,7 @@ pub struct HungUp;
 pub struct ReplyStream {
     pub talk: PreparedTalk,
     piece_sender: mpsc::Sender<Piece>,
-    events: mpsc::Receiver<Arc<PublishedEvent>>,
+    events: mpsc::Receiver<VisibleEvent>,
     /// Pieces of tool calls. At most the output of one reply waits here.
     tool_calls: mpsc::UnboundedReceiver<Vec<Value>>,
     sent_chars: Arc<AtomicUsize>,

@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::player_socket::{FlushQueued, PlayerSocket};
-use colloquy_actors::{Listener, ListenerGone, PublishedEvent};
+use colloquy_actors::{ListenerGone, VisibleEvent};
 use colloquy_core::{
     ids::TenantId,
     shares::{NoCapacity, ShareGuard, Shares},
@@ -160,7 +160,7 @@ pub(super) enum FlushBatch {
 
 pub(super) enum OutboundItem {
     Text(ByteString),
-    Delta(Arc<PublishedEvent>),
+    Delta(VisibleEvent),
     Ping,
 }
 
@@ -175,9 +175,9 @@ impl SocketConnection {
         self.push_item(OutboundItem::Text(text.into()))
     }
     /// Queues an event; deltas may be joined.
-    pub fn deliver_event(&self, event: &Arc<PublishedEvent>) -> Result<(), ListenerGone> {
+    pub fn deliver_event(&self, event: &VisibleEvent) -> Result<(), ListenerGone> {
         if !self.coalesce.is_zero() && event.body.as_delta().is_some() {
-            return self.push_item(OutboundItem::Delta(Arc::clone(event)));
+            return self.push_item(OutboundItem::Delta(event.clone()));
         }
         self.push_item(OutboundItem::Text(event.text().clone()))
     }
@@ -370,24 +370,6 @@ impl OutboundItem {
             Self::Delta(event) => event.body.as_delta().map_or(0, |(_, _, text)| text.len()) + 128,
             Self::Ping => 8,
         }
-    }
-}
-
-/// A connection as a listener of dialogues.
-pub struct SocketListener {
-    pub connection: Arc<SocketConnection>,
-    pub sees_optional: bool,
-}
-
-impl Listener for SocketListener {
-    fn deliver_event(&self, event: &Arc<PublishedEvent>) -> Result<(), ListenerGone> {
-        self.connection.deliver_event(event)
-    }
-    fn sees_optional(&self) -> bool {
-        self.sees_optional
-    }
-    fn is_gone(&self) -> bool {
-        self.connection.is_gone()
     }
 }
 

@@ -8,7 +8,7 @@ use super::{
         Include, PlayerInterrupt, PlayerRegenerate, PlayerResume, PlayerSay, ReplyPlayed, SessionCreate, SessionResume,
     },
     socket_state::{OpenedDialogue, SocketState},
-    subscription::{DialogueSubscription, redact_for_player},
+    subscription::DialogueSubscription,
 };
 use crate::{
     errors::{Code, Problem},
@@ -18,7 +18,7 @@ use crate::{
     socket::player_socket::{SocketConnection, close_code},
 };
 use colloquy_actors::{
-    AcceptedLine, InterruptCommand, InterruptOutcome, PlayerLine, PublishedEvent, ResumeCommand, event_of_rewind,
+    AcceptedLine, InterruptCommand, InterruptOutcome, PlayerLine, ResumeCommand, VisibleEvent, event_of_rewind,
     events_of_turn,
     handle::{CREATED_SEQ, CreatedSession},
     resume_token,
@@ -27,7 +27,7 @@ use colloquy_core::{
     ids::{DialogueId, PlayerId},
     scope::{Principal, Role},
 };
-use colloquy_dialogue::events::EventBody;
+use colloquy_dialogue::disclosure::EventViewer;
 
 impl SocketState {
     pub(super) async fn create_session(
@@ -424,12 +424,8 @@ pub(super) fn send_interrupt_outcome(
         InterruptOutcome::Rewound(rewound) => {
             let mut event = event_of_rewind(dialogue, rewound);
             event.re = Some(Arc::from(re));
-            if principal.role == Role::Player
-                && let EventBody::DialogueRewound(rewound) = event.body
-            {
-                event.body = EventBody::DialogueRewound(rewound.for_players());
-            }
-            let _ = connection.deliver_event(&PublishedEvent::new(event));
+            let visible_event = VisibleEvent::of_event(event, &EventViewer::of_role(principal.role));
+            let _ = visible_event.map(|event| connection.deliver_event(&event));
             return;
         }
         InterruptOutcome::Cut { turn } | InterruptOutcome::Dropped { turn } => (true, *turn),
@@ -452,8 +448,8 @@ pub(super) fn send_if_repeated(
 ) {
     if let AcceptedLine::Repeated(turn) = accepted {
         for event in events_of_turn(&turn, re) {
-            let event = redact_for_player(&PublishedEvent::new(event), principal.role == Role::Player);
-            let _ = connection.deliver_event(&event);
+            let visible_event = VisibleEvent::of_event(event, &EventViewer::of_role(principal.role));
+            let _ = visible_event.map(|event| connection.deliver_event(&event));
         }
     }
 }

@@ -277,10 +277,6 @@ pub enum Include {
     Scenarios,
 }
 
-impl Include {
-    pub(super) const ALL: [Self; 3] = [Self::Memory, Self::State, Self::Scenarios];
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {

@@ -16,7 +16,7 @@ mod tests;
 mod world_changes;
 mod worlds;
 
-pub(super) use self::{remote::without_expiry, subscription::redact_for_player};
+pub(super) use self::remote::without_expiry;
 use std::{sync::Arc, time::Duration};
 
 use actix_web::{HttpRequest, HttpResponse, get, http::header, web};

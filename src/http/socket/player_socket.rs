@@ -22,11 +22,10 @@ use futures_util::{Stream, StreamExt};
 
 use super::connection::{FlushBatch, OutboundItem};
 pub use super::connection::{
-    OwnEvents, SentCounts, SocketConnection, SocketHub, SocketListener, SocketOptions, SocketSettings, close_code,
+    OwnEvents, SentCounts, SocketConnection, SocketHub, SocketOptions, SocketSettings, close_code,
 };
-use colloquy_actors::PublishedEvent;
+use colloquy_actors::VisibleEvent;
 use colloquy_core::shares::NoCapacity;
-use colloquy_dialogue::events::DialogueEvent;
 
 /// Interprets the messages of a connection. Called on the connection's own thread, in the order of the frames; must not
 /// block.
@@ -221,14 +220,14 @@ impl PlayerSocket {
 /// Consecutive deltas of a reply on the way to a single message.
 #[derive(Default)]
 struct JoinedDeltas {
-    first_delta: Option<Arc<PublishedEvent>>,
+    first_delta: Option<VisibleEvent>,
     /// The text of all deltas; empty while only the first delta exists.
     text: String,
     end: usize,
 }
 
 impl JoinedDeltas {
-    fn add_delta(&mut self, event: Arc<PublishedEvent>, ctx: &mut ws::WebsocketContext<PlayerSocket>) {
+    fn add_delta(&mut self, event: VisibleEvent, ctx: &mut ws::WebsocketContext<PlayerSocket>) {
         let Some((turn, offset, text)) = event.body.as_delta() else {
             return ctx.text(event.text().clone());
         };
@@ -258,11 +257,7 @@ impl JoinedDeltas {
         if joined_text.is_empty() {
             return ctx.text(first_delta.text().clone());
         }
-        let mut event = DialogueEvent::clone(&first_delta);
-        if let Some(text) = event.body.delta_text_mut() {
-            text.push_str(&joined_text);
-        }
-        ctx.text(PublishedEvent::new(event).text().clone());
+        ctx.text(first_delta.with_next_texts(&joined_text).text().clone());
     }
 }
 

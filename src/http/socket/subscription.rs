@@ -9,57 +9,23 @@ use parking_lot::Mutex;
 
 use super::{events, messages::Include, remote, socket_state::SocketState};
 use crate::socket::player_socket::{SocketConnection, close_code};
-use colloquy_actors::{Listener, ListenerGone, PublishedEvent};
+use colloquy_actors::{Listener, ListenerGone, VisibleEvent};
 use colloquy_core::{ids::DialogueId, scope::Role};
-use colloquy_dialogue::events::{DialogueEvent, EventBody};
+use colloquy_dialogue::disclosure::{EventViewer, OptionalEvents};
 
-/// Selects the events of a dialogue for a client.
-#[derive(Debug)]
-struct EventFilter {
-    /// The optional events that the client requested.
-    include: Vec<Include>,
-    /// True to leave out all that a player must not learn.
-    for_player: bool,
-}
-
-impl EventFilter {
-    fn new(role: Role, include: &[Include]) -> Self {
-        Self {
-            include: Include::ALL.into_iter().filter(|kind| include.contains(kind)).collect(),
-            for_player: role == Role::Player,
-        }
-    }
-    fn includes_kind(&self, kind: Include) -> bool {
-        self.include.contains(&kind)
-    }
-    /// The event for this client; `None` if the client does not get the event.
-    fn filter_event(&self, event: &Arc<PublishedEvent>) -> Option<Arc<PublishedEvent>> {
-        match &event.body {
-            EventBody::MemoryUpdated { .. } if !self.includes_kind(Include::Memory) => None,
-            EventBody::StateChanged { .. } if !self.includes_kind(Include::State) => None,
-            EventBody::ScenarioUnlocked { .. } if !self.includes_kind(Include::Scenarios) => None,
-            _ => Some(redact_for_player(event, self.for_player)),
-        }
-    }
-}
-
-/// Returns the event for a player's client, or the full event.
-pub fn redact_for_player(event: &Arc<PublishedEvent>, for_player: bool) -> Arc<PublishedEvent> {
-    match for_player.then(|| event.body.for_players()).flatten() {
-        None => event.clone(),
-        Some(body) => PublishedEvent::new(DialogueEvent {
-            dialogue_id: event.dialogue_id,
-            seq: event.seq,
-            re: event.re.clone(),
-            body,
-        }),
+/// Returns the optional events that a client requested.
+fn optional_events(include: &[Include]) -> OptionalEvents {
+    OptionalEvents {
+        memory: include.contains(&Include::Memory),
+        state: include.contains(&Include::State),
+        scenarios: include.contains(&Include::Scenarios),
     }
 }
 
 /// Delivers one dialogue's events to one socket.
 pub struct DialogueSubscription {
     connection: Arc<SocketConnection>,
-    share: EventFilter,
+    viewer: EventViewer,
     /// The socket and its own session; unset for a subscription that only watches.
     owner: Option<(Weak<SocketState>, DialogueId)>,
     /// True after another subscription took this subscription's place.
@@ -72,7 +38,7 @@ impl DialogueSubscription {
     pub fn new(connection: Arc<SocketConnection>, role: Role, include: &[Include]) -> Self {
         Self {
             connection,
-            share: EventFilter::new(role, include),
+            viewer: EventViewer::new(role, optional_events(include)),
             owner: None,
             replaced: AtomicBool::new(false),
             replaces: Mutex::default(),
@@ -104,14 +70,14 @@ impl Listener for DialogueSubscription {
             earlier.replaced.store(true, Relaxed);
         }
     }
-    fn deliver_event(&self, event: &Arc<PublishedEvent>) -> Result<(), ListenerGone> {
+    fn viewer(&self) -> EventViewer {
+        self.viewer
+    }
+    fn deliver_event(&self, event: &VisibleEvent) -> Result<(), ListenerGone> {
         if self.is_replaced() {
             return Err(ListenerGone);
         }
-        let delivered = match self.share.filter_event(event) {
-            Some(visible_event) => self.connection.deliver_event(&visible_event),
-            None => Ok(()),
-        };
+        let delivered = self.connection.deliver_event(event);
         if event.body.has_moved() {
             // No more events come from this node. A client that reconnects reaches the new owner.
             let problem = remote::dialogue_moved_error();
@@ -122,9 +88,6 @@ impl Listener for DialogueSubscription {
                 .close_after_flush(close_code::DRAINING, remote::MOVED_CLOSE_REASON);
         }
         delivered
-    }
-    fn sees_optional(&self) -> bool {
-        !self.share.include.is_empty()
     }
     fn is_gone(&self) -> bool {
         self.is_replaced() || self.connection.is_gone()
@@ -145,8 +108,9 @@ impl Listener for DialogueSubscription {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use colloquy_actors::PublishedEvent;
     use colloquy_core::ids::DialogueKind;
-    use colloquy_dialogue::events::{DialogueRewound, ReplyDone};
+    use colloquy_dialogue::events::{DialogueEvent, DialogueRewound, EventBody, ReplyDone};
     use colloquy_memory::turn::{TurnStatus, Usage};
     use colloquy_ports::ledger::rewinds::{QuotedIn, RolledBack};
 
@@ -175,7 +139,7 @@ mod tests {
                 body: EventBody::reply_done(kind, reply_done),
             });
             for (role, prompt, cached) in [(Role::Backend, 900, 800), (Role::Player, 0, 0)] {
-                let visible_event = EventFilter::new(role, &[]).filter_event(&event).unwrap();
+                let visible_event = VisibleEvent::of_published(&event, &EventViewer::of_role(role)).unwrap();
                 let text: serde_json::Value = serde_json::from_str(visible_event.text()).unwrap();
                 let counts =
                     serde_json::json!({"prompt_tokens": prompt, "cached_tokens": cached, "completion_tokens": 7});
@@ -209,7 +173,8 @@ mod tests {
             (Role::Admin, &[Include::State][..], 1),
             (Role::Player, &[][..], 0),
         ] {
-            let visible_event = EventFilter::new(role, include).filter_event(&event).unwrap();
+            let viewer = EventViewer::new(role, optional_events(include));
+            let visible_event = VisibleEvent::of_published(&event, &viewer).unwrap();
             assert_eq!((visible_event.seq, visible_event.re.as_deref()), (Some(4), Some("c1")));
             let text: serde_json::Value = serde_json::from_str(visible_event.text()).unwrap();
             assert_eq!(text["quoted_in"].as_array().unwrap().len(), places, "{role:?}: {text}");

@@ -23,9 +23,15 @@ use tokio_tungstenite::{
 use crate::socket::player_socket::{
     OwnEvents, SocketConnection, SocketHub, SocketOptions, SocketProtocol, SocketSettings, close_code,
 };
-use colloquy_actors::PublishedEvent;
-use colloquy_core::ids::{DialogueId, DialogueKind};
-use colloquy_dialogue::events::{DialogueEvent, EventBody};
+use colloquy_actors::VisibleEvent;
+use colloquy_core::{
+    ids::{DialogueId, DialogueKind},
+    scope::Role,
+};
+use colloquy_dialogue::{
+    disclosure::EventViewer,
+    events::{DialogueEvent, EventBody},
+};
 use colloquy_ports::clock::SystemClock;
 use colloquy_transport as transport;
 use colloquy_transport::{ConnectionLimits, ConnectionRegistry};
@@ -355,12 +361,13 @@ async fn consecutive_deltas_are_joined() {
     wait_until("it is open", || server.echo.open.lock().len() == 1).await;
     let connection = Arc::clone(&server.echo.open.lock()[0]);
     let delta = |kind, turn, offset, text: &str| {
-        PublishedEvent::new(DialogueEvent {
+        let event = DialogueEvent {
             dialogue_id: DialogueId::new(kind, ulid::Ulid(1)),
             seq: None,
             re: None,
             body: EventBody::reply_delta(kind, turn, offset, "mira".parse().unwrap(), text.to_owned()),
-        })
+        };
+        VisibleEvent::of_event(event, &EventViewer::of_role(Role::Player)).unwrap()
     };
     for kind in [DialogueKind::Session, DialogueKind::NpcConversation] {
         for event in [

@@ -33,7 +33,7 @@ use crate::{
     },
     sse::SseStream,
 };
-use colloquy_actors::PublishedEvent;
+use colloquy_actors::VisibleEvent;
 use colloquy_core::{
     ids::{DialogueId, TurnId},
     scope::Principal,
@@ -194,7 +194,7 @@ pub struct Connection {
 enum NextStep {
     Shut(Problem),
     Expired,
-    SessionEvent(Option<Arc<PublishedEvent>>),
+    SessionEvent(Option<VisibleEvent>),
     ResponseEnded(ResponseEnd),
     Message(Option<ByteString>),
 }
@@ -429,7 +429,7 @@ pub async fn next_message(inbox: &mut mpsc::Receiver<ByteString>, waiting_bytes:
 }
 
 /// Waits for the next event of the session. `None`: there are no more.
-async fn next_event(events: &mut Option<TalkEvents>) -> Option<Arc<PublishedEvent>> {
+async fn next_event(events: &mut Option<TalkEvents>) -> Option<VisibleEvent> {
     match events {
         Some(events) => events.events.recv().await,
         None => std::future::pending().await,

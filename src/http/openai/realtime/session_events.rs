@@ -1,7 +1,5 @@
 //! What happens in the session: the reply under way, and what others do in the same session meanwhile.
 
-use std::sync::Arc;
-
 use super::{
     connection::Connection,
     items::{Item, ItemRole, ItemStatus},
@@ -12,13 +10,13 @@ use crate::{
     errors::{Code, Problem},
     socket::player_socket::close_code,
 };
-use colloquy_actors::PublishedEvent;
+use colloquy_actors::{PublishedEvent, VisibleEvent};
 use colloquy_dialogue::events::{DialogueRewound, EventBody as SessionEvent};
 use colloquy_memory::turn::Turn;
 
 impl Connection {
     /// Handles an event and all that have come since. Words that follow each other are sent as one event.
-    pub async fn on_session_events(&mut self, first_event: Arc<PublishedEvent>) {
+    pub async fn on_session_events(&mut self, first_event: VisibleEvent) {
         let mut next_event = Some(first_event);
         let mut words = String::new();
         while let Some(event) = next_event {

@@ -27,10 +27,10 @@ use crate::{
     reachable_sessions::reachable_open_session,
     sse::{ListenerGuard, SseListener},
 };
-use colloquy_actors::PublishedEvent;
+use colloquy_actors::VisibleEvent;
 use colloquy_core::{
     ids::{DialogueId, NpcId, PlayerId},
-    scope::{Principal, Role},
+    scope::Principal,
 };
 use colloquy_memory::{
     chat_transcript::{Transcript, TranscriptAlignment, TranscriptEnd, TranscriptTurn},
@@ -313,7 +313,7 @@ impl Talk {
     /// The session has ended, or lives on another node.
     pub async fn subscribe(&self, state: &web::Data<AppState>, principal: &Principal) -> Result<TalkEvents, Problem> {
         let (feed, events) = mpsc::channel(state.settings.sse_queue);
-        let listener = SseListener::new(feed, principal.role == Role::Player);
+        let listener = SseListener::new(feed, principal.role);
         let sessions = &state.sessions;
         let scope = principal.scope();
         let attached = sessions
@@ -469,6 +469,6 @@ impl Talk {
 
 /// The events of a session, while the connection listens.
 pub struct TalkEvents {
-    pub events: mpsc::Receiver<Arc<PublishedEvent>>,
+    pub events: mpsc::Receiver<VisibleEvent>,
     _attachment: ListenerGuard,
 }

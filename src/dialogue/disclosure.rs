@@ -6,6 +6,7 @@ mod disclosable;
 mod event_viewer;
 mod fact_locks;
 mod gate;
+mod hearers;
 mod locks_by_words;
 mod own_content;
 mod prompt_disclosures;
@@ -13,7 +14,6 @@ mod redaction;
 mod shown_before;
 mod turn_disclosures;
 
-pub use self::event_viewer::{EventVerdict, EventViewer, OptionalEvents};
 pub(crate) use self::{
     authored::{OpenLore, open_lore, open_scenarios, open_tell},
     disclosable::Disclosable,
@@ -29,4 +29,8 @@ pub(crate) use self::{
     },
     shown_before::{scene_notes_before, shown_before},
     turn_disclosures::{TurnDisclosures, locks_before_turn, told_scenarios},
+};
+pub use self::{
+    event_viewer::{EventVerdict, EventViewer, OptionalEvents},
+    hearers::may_hear,
 };

@@ -27,7 +27,10 @@ use colloquy_core::{
     ids::{DialogueId, DialogueKind, FactionId, NpcId, PlayerId, WorldId},
     scope::{Principal, Role},
 };
-use colloquy_dialogue::npc_conversation::{MAX_NPCS, MAX_TOPIC_CHARS, MAX_TURNS, MIN_NPCS};
+use colloquy_dialogue::{
+    disclosure::may_hear,
+    npc_conversation::{MAX_NPCS, MAX_TOPIC_CHARS, MAX_TURNS, MIN_NPCS},
+};
 use colloquy_memory::{directive::KeyPattern, summary::Summary};
 use colloquy_ports::ledger::dialogues::{Dialogue, DialogueFilter, DialogueStatus, Interrupters, NextSpeaker};
 
@@ -229,17 +232,8 @@ pub async fn reachable_conversation(
     let dialogues = &state.services.ledger.dialogues;
     let stored = dialogues.load_dialogue(&principal.scope(), id).await?;
     stored
-        .filter(|dialogue| may_reach(principal, dialogue))
+        .filter(|dialogue| may_hear(principal, dialogue))
         .ok_or_else(not_found)
-}
-
-fn may_reach(principal: &Principal, dialogue: &Dialogue) -> bool {
-    principal.can_access_world(&dialogue.world)
-        && match principal.role {
-            Role::Operator => false,
-            Role::Admin | Role::Backend | Role::Viewer => true,
-            Role::Player => matches!(&principal.player, Some(player) if dialogue.options.may_watch(player)),
-        }
 }
 
 /// Starts a conversation between NPCs.
@@ -312,7 +306,7 @@ pub async fn list_conversations(
     if world.is_some_and(|world| !principal.can_access_world(world)) {
         return Ok(HttpResponse::Ok().json(Items::<ConversationView>::only_page([])));
     }
-    let is_listed = |dialogue: &Dialogue| dialogue.id.kind() == kind && may_reach(principal, dialogue);
+    let is_listed = |dialogue: &Dialogue| dialogue.id.kind() == kind && may_hear(principal, dialogue);
     let page = query.0.parse_page::<DialogueId>(&state)?;
     pagination::check_dialogue_cursor(&state, &caller.scope, &page, is_listed).await?;
     let filter = DialogueFilter {

@@ -4,8 +4,9 @@ use crate::{AppState, errors::Problem};
 use colloquy_actors::DialogueError;
 use colloquy_core::{
     ids::{DialogueId, DialogueKind},
-    scope::{Principal, Role},
+    scope::Principal,
 };
+use colloquy_dialogue::disclosure::may_hear;
 use colloquy_ports::ledger::dialogues::{Dialogue, DialogueStatus};
 
 /// Loads the session `id` if `principal` has access; 404 otherwise.
@@ -17,7 +18,7 @@ pub async fn reachable_session(state: &AppState, principal: &Principal, id: Dial
     let dialogues = &state.services.ledger.dialogues;
     let stored = dialogues.load_dialogue(&principal.scope(), id).await?;
     stored
-        .filter(|dialogue| may_reach(principal, dialogue))
+        .filter(|dialogue| may_hear(principal, dialogue))
         .ok_or_else(not_found)
 }
 
@@ -35,13 +36,4 @@ pub async fn reachable_open_session(
         return Err(DialogueError::Closed.into());
     }
     Ok(dialogue)
-}
-
-pub(super) fn may_reach(principal: &Principal, dialogue: &Dialogue) -> bool {
-    principal.can_access_world(&dialogue.world)
-        && match principal.role {
-            Role::Operator => false,
-            Role::Admin | Role::Backend | Role::Viewer => true,
-            Role::Player => principal.player.is_some() && principal.player == dialogue.player,
-        }
 }

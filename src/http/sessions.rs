@@ -16,7 +16,7 @@ use super::{
     idempotency::{self, IdempotentResponse},
     openai::is_hidden_world,
     pagination::{self, Items, list_query},
-    reachable_sessions::{may_reach, reachable_session},
+    reachable_sessions::reachable_session,
     turn_view::TurnView,
     uncancelled::run_uncancelled,
     validate::visible_text,
@@ -27,7 +27,7 @@ use colloquy_core::{
     ids::{DialogueId, DialogueKind, FactionId, NpcId, PlayerId, TurnId, WorldId},
     scope::{Principal, Role, TenantScope},
 };
-use colloquy_dialogue::{npc_conversation::MAX_NPCS, preview::Preview};
+use colloquy_dialogue::{disclosure::may_hear, npc_conversation::MAX_NPCS, preview::Preview};
 use colloquy_memory::{
     directive::KeyPattern,
     turn::{Intent, Turn},
@@ -360,7 +360,7 @@ pub async fn list_sessions(
     query: QueryParams<SessionListQuery>,
 ) -> Result<HttpResponse, Problem> {
     let principal = &caller.principal;
-    let is_listed = |dialogue: &Dialogue| dialogue.id.kind() == DialogueKind::Session && may_reach(principal, dialogue);
+    let is_listed = |dialogue: &Dialogue| dialogue.id.kind() == DialogueKind::Session && may_hear(principal, dialogue);
     let page = query.0.parse_page::<DialogueId>(&state)?;
     pagination::check_dialogue_cursor(&state, &caller.scope, &page, is_listed).await?;
     // Objects out of a player's reach count as missing.

@@ -60,8 +60,7 @@ pub struct PublishedEvent {
 }
 
 impl PublishedEvent {
-    #[must_use]
-    pub fn new(event: DialogueEvent) -> Arc<Self> {
+    pub(crate) fn new(event: DialogueEvent) -> Arc<Self> {
         Arc::new(Self {
             event,
             text: OnceLock::new(),
@@ -101,12 +100,13 @@ impl VisibleEvent {
     pub fn of_event(event: DialogueEvent, viewer: &EventViewer) -> Option<Self> {
         Self::of_published(&PublishedEvent::new(event), viewer)
     }
-    /// Returns a piece of a reply with the texts of the pieces that follow.
+    /// Returns a piece of a reply joined with the pieces that follow.
     #[must_use]
-    pub fn with_next_texts(&self, texts: &str) -> Self {
+    pub fn join_deltas(&self, next_deltas: &[Self]) -> Self {
         let mut event = self.0.event.clone();
+        let texts = next_deltas.iter().filter_map(|next| next.body.as_delta());
         if let Some(delta_text) = event.body.delta_text_mut() {
-            delta_text.push_str(texts);
+            delta_text.extend(texts.map(|(.., text)| text));
         }
         Self(PublishedEvent::new(event))
     }

@@ -7,6 +7,7 @@ mod event_viewer;
 mod fact_locks;
 mod gate;
 mod hearers;
+mod locked_row;
 mod locks_by_words;
 mod own_content;
 mod prompt_disclosures;
@@ -15,19 +16,19 @@ mod shown_before;
 mod turn_disclosures;
 
 pub(crate) use self::{
-    authored::{OpenLore, open_lore, open_scenarios, open_tell},
-    disclosable::Disclosable,
+    authored::{LoreVerdict, OpenLore, open_lore, open_scenarios, open_tell},
+    disclosable::{Disclosable, Unlocked},
     fact_locks::locks_of_fact,
-    gate::Gate,
+    gate::{Gate, Hearing},
     locks_by_words::{LocksByWords, has_hangul, silent_terms},
     own_content::{own_actions, scene_notes, seen_world, seen_world_again},
     prompt_disclosures::Disclosures,
     redaction::{
         MAX_STANDING_FACTS, PreparedRemovals, RedactedEpisode, ToldTexts, load_removed, mask_corrected_lines,
-        mask_rest, redact_episodes, redact_insight, redact_insights, redact_summaries, redact_text, redact_text_of,
+        mask_rest, redact_episodes, redact_insight, redact_insights, redact_story, redact_summaries, redact_text,
         redact_texts, retain_unforgotten,
     },
-    shown_before::{scene_notes_before, shown_before},
+    shown_before::{scene_notes_before, shown_before, unlocked_before},
     turn_disclosures::{TurnDisclosures, locks_before_turn, told_scenarios},
 };
 pub use self::{

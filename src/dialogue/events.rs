@@ -289,12 +289,4 @@ impl EventBody {
             Self::SessionClosed { reason: "moved" } | Self::ConversationEnded { reason: "moved", .. }
         )
     }
-    /// True for events that a player's client gets only with the tenant's permission.
-    #[must_use]
-    pub const fn is_optional(&self) -> bool {
-        matches!(
-            self,
-            Self::MemoryUpdated { .. } | Self::StateChanged { .. } | Self::ScenarioUnlocked { .. }
-        )
-    }
 }

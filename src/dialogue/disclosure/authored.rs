@@ -2,10 +2,12 @@
 
 use super::disclosable::Disclosable;
 use colloquy_memory::{
+    authored::Npc,
     condition::{Condition, ConditionContext},
     disclosure::secrecy::Secrecy,
     lore::LoreText,
     progress::Progress,
+    trace::LoreTrace,
 };
 use colloquy_ports::ledger::scenarios::{EmbeddedScenario, ScenarioTell, ScenarioTitle};
 
@@ -72,13 +74,36 @@ pub(crate) enum OpenLore<'a> {
     Tell(&'a str),
 }
 
+/// What an NPC may say of an entry of the lore in a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LoreVerdict(Secrecy);
+
+impl LoreVerdict {
+    /// Decides about an entry for a turn of `npc`.
+    pub(crate) fn in_turn(text: &LoreText, npc: &Npc, context: &ConditionContext<'_>) -> Self {
+        Self(text.secrecy(npc, context))
+    }
+    /// Returns the verdict of an earlier turn.
+    pub(crate) const fn before(traced: &LoreTrace) -> Self {
+        Self(traced.secrecy)
+    }
+    pub(crate) const fn secrecy(self) -> Secrecy {
+        self.0
+    }
+    /// Returns a verdict for a test.
+    #[cfg(test)]
+    pub(crate) const fn sample(secrecy: Secrecy) -> Self {
+        Self(secrecy)
+    }
+}
+
 /// Returns the part of an entry that a prompt may have. `None`: the prompt may have nothing.
-pub(crate) fn open_lore(text: &LoreText, secrecy: Secrecy) -> Option<Disclosable<OpenLore<'_>>> {
-    match secrecy {
+pub(crate) fn open_lore(text: &LoreText, verdict: LoreVerdict) -> Option<Disclosable<OpenLore<'_>>> {
+    match verdict.secrecy() {
         Secrecy::Open => Some(Disclosable::new(OpenLore::Whole(text))),
         Secrecy::Guarded => {
-            let tell = text.tell.as_ref()?;
-            Some(Disclosable::new(OpenLore::Tell(&tell.text)))
+            let tell = text.tell.as_ref().map_or("", |tell| tell.text.as_str());
+            Some(Disclosable::new(OpenLore::Tell(tell)))
         }
         Secrecy::Locked => None,
     }

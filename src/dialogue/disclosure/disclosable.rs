@@ -6,8 +6,30 @@ use colloquy_core::ids::FactId;
 use colloquy_memory::fact::Fact;
 use colloquy_ports::ledger::facts::{ConfirmedFact, RecallBody};
 
-/// Content that may be told to all who hear a dialogue. A prompt and a search take nothing else, and only the files of
-/// this folder make one: the verdict cannot be forgotten.
+/// A row whose locks are open to all who hear a dialogue. What people removed from memory is still in the row: the
+/// functions of `redaction.rs` make the row disclosable.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Unlocked<T>(T);
+
+impl<T> Unlocked<T> {
+    pub(super) const fn new(row: T) -> Self {
+        Self(row)
+    }
+    pub(super) fn into_inner(self) -> T {
+        self.0
+    }
+}
+
+impl<T> Deref for Unlocked<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+/// Content that may be told to all who hear a dialogue. The sections of a prompt and the results of a search take nothing
+/// else, and only the files of this folder give content the verdict. Other files render such content with
+/// [`map`](Self::map), which keeps the verdict.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Disclosable<T>(T);
 
@@ -46,6 +68,10 @@ impl<T> Disclosable<T> {
 }
 
 impl<T> Disclosable<Vec<T>> {
+    /// Returns each entry of a list with the verdict of the list.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = Disclosable<&T>> {
+        self.0.iter().map(Disclosable)
+    }
     /// Returns each entry of a list with the verdict of the list.
     pub(crate) fn into_entries(self) -> impl Iterator<Item = Disclosable<T>> {
         self.0.into_iter().map(Disclosable)

@@ -3,7 +3,7 @@
 use crate::events::EventBody;
 use colloquy_core::scope::Role;
 
-/// The optional events that a client asked for and its tenant permits.
+/// The optional events that a client asked for and its role permits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OptionalEvents {
     pub memory: bool,
@@ -37,15 +37,6 @@ impl EventViewer {
     pub fn of_role(role: Role) -> Self {
         Self::new(role, OptionalEvents::default())
     }
-    #[must_use]
-    pub const fn sees_optional(&self) -> bool {
-        let OptionalEvents {
-            memory,
-            state,
-            scenarios,
-        } = self.optional;
-        memory || state || scenarios
-    }
     /// Decides what the viewer may see of an event.
     #[must_use]
     pub fn decide(&self, body: &EventBody) -> EventVerdict {
@@ -53,7 +44,20 @@ impl EventViewer {
             EventBody::MemoryUpdated { .. } => self.optional.memory,
             EventBody::StateChanged { .. } => self.optional.state,
             EventBody::ScenarioUnlocked { .. } => self.optional.scenarios,
-            _ => true,
+            EventBody::TurnStarted { .. }
+            | EventBody::ReplyDelta { .. }
+            | EventBody::ReplyDone(_)
+            | EventBody::TurnCommitted { .. }
+            | EventBody::NpcTurnStarted { .. }
+            | EventBody::NpcTurnDelta { .. }
+            | EventBody::NpcTurnDone(_)
+            | EventBody::NpcTurnCommitted { .. }
+            | EventBody::ConversationPaused { .. }
+            | EventBody::ConversationResumed { .. }
+            | EventBody::ConversationEnded { .. }
+            | EventBody::DialogueRewound(_)
+            | EventBody::SessionClosed { .. }
+            | EventBody::Error { .. } => true,
         };
         if !is_visible {
             return EventVerdict::Hidden;

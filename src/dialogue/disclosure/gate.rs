@@ -7,10 +7,13 @@ use std::{
 
 use chrono::{DateTime, Utc};
 
-use super::disclosable::Disclosable;
+use super::{
+    disclosable::{Disclosable, Unlocked},
+    locked_row::LockedRow,
+};
 use crate::{Services, turn::TurnInput};
 use colloquy_core::{
-    ids::{FactId, LoreId, NpcId, ScenarioId},
+    ids::{DialogueId, FactId, LoreId, NpcId, ScenarioId},
     scope::TenantScope,
 };
 use colloquy_memory::{
@@ -18,11 +21,13 @@ use colloquy_memory::{
     condition::ConditionContext,
     disclosure::{audience::Viewpoint, locks::DisclosureLocks},
     fact::Fact,
+    insight::{EarlierInsight, Insight, without_replaced},
     progress::{self, NpcNames},
 };
 use colloquy_ports::{
     StoreResult,
     ledger::{
+        curation::StoryRow,
         facts::{ConfirmedFact, FactConfirmation},
         scenarios::RequiredProgress,
     },
@@ -34,6 +39,17 @@ pub(crate) struct Gate<'a> {
     scope: &'a TenantScope,
     world: &'a World,
     viewpoint: Cow<'a, Viewpoint>,
+    /// True for a greeting. The player has asked for nothing, and locked content would lock what the session teaches.
+    is_greeting: bool,
+}
+
+/// How a player comes to hear lines of a conversation between NPCs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hearing {
+    /// The player left the conversation for this session, and has heard the lines.
+    Joined,
+    /// The NPC repeats the lines.
+    Told,
 }
 
 impl<'a> Gate<'a> {
@@ -48,6 +64,7 @@ impl<'a> Gate<'a> {
             scope,
             world,
             viewpoint: Cow::Borrowed(viewpoint),
+            is_greeting: false,
         }
     }
 
@@ -58,39 +75,95 @@ impl<'a> Gate<'a> {
             scope: &input.scope,
             world: &input.world,
             viewpoint: Cow::Owned(input.viewpoint()),
+            is_greeting: input.is_greeting(),
         }
     }
 
-    /// Returns the entries of `locked` whose locks are open, in the same order. Without locks, nothing is read.
-    pub(crate) async fn open<T>(&self, locked: Vec<(T, DisclosureLocks)>) -> StoreResult<Vec<Disclosable<T>>> {
-        let entries = locked.iter().flat_map(|(_, locks)| locks.lore_keys());
+    /// Returns whether each of several sets of locks is open. Without locks, nothing is read.
+    async fn are_open(&self, lock_sets: &[&DisclosureLocks]) -> StoreResult<Vec<bool>> {
+        let entries = lock_sets.iter().flat_map(|locks| locks.lore_keys());
         let entries: HashSet<(NpcId, LoreId)> = entries.map(|(npc, entry)| (npc.clone(), entry.clone())).collect();
-        let (unlocked, open) = tokio::try_join!(self.unlocked_scenarios(&locked), self.open_entries(&entries))?;
+        let (unlocked, open) = tokio::try_join!(self.unlocked_scenarios(lock_sets), self.open_entries(&entries))?;
         let gossip = self.world.settings.allows_gossip();
         let is_unlocked = |(npc, scenario): (&NpcId, &ScenarioId)| unlocked.contains(&(npc.clone(), scenario.clone()));
-        let is_open = |locks: &DisclosureLocks| {
+        let is_open = |locks: &&DisclosureLocks| {
             locks.are_open_to(&self.viewpoint, gossip, is_unlocked, |(npc, entry)| {
                 open.contains(&(npc.clone(), entry.clone()))
             })
         };
-        let open = locked.into_iter().filter(|(_, locks)| is_open(locks));
-        Ok(open.map(|(content, _)| Disclosable::new(content)).collect())
+        Ok(lock_sets.iter().map(is_open).collect())
     }
 
-    /// True if all locks are open.
-    pub(crate) async fn is_open(&self, locks: &DisclosureLocks) -> StoreResult<bool> {
-        let open = self.open(vec![((), locks.clone())]).await?;
-        Ok(!open.is_empty())
+    /// Returns the rows whose locks are open, in the same order.
+    pub(crate) async fn open<R: LockedRow>(&self, mut rows: Vec<R>) -> StoreResult<Vec<Unlocked<R>>> {
+        if self.is_greeting && !R::IS_FOR_GREETINGS {
+            rows.retain(|row| row.locks().is_empty());
+        }
+        let lock_sets: Vec<&DisclosureLocks> = rows.iter().map(LockedRow::locks).collect();
+        let are_open = self.are_open(&lock_sets).await?;
+        let open = rows.into_iter().zip(are_open).filter(|(_, is_open)| *is_open);
+        Ok(open.map(|(row, _)| Unlocked::new(row)).collect())
+    }
+
+    /// Returns a row whose locks are open, or the row as it was.
+    pub(crate) async fn open_one<R: LockedRow>(&self, row: R) -> StoreResult<Result<Unlocked<R>, R>> {
+        let are_open = self.are_open(&[row.locks()]).await?;
+        Ok(if are_open.iter().all(|is_open| *is_open) {
+            Ok(Unlocked::new(row))
+        } else {
+            Err(row)
+        })
+    }
+
+    /// Returns the insights whose locks are open, without those in whose place another of them stands.
+    pub(crate) async fn open_insights(&self, insights: Vec<EarlierInsight>) -> StoreResult<Vec<Unlocked<Insight>>> {
+        let open = self.open(insights).await?.into_iter().map(Unlocked::into_inner);
+        let standing = without_replaced(open.collect()).into_iter();
+        Ok(standing.map(|earlier| Unlocked::new(earlier.insight)).collect())
+    }
+
+    /// Returns the rows of the story that the hearers of `dialogue` may hear. The turns of the dialogue were said to them.
+    /// Of another session, all that its prompts had must be open: a pass also reads what a reply reported without a word.
+    pub(crate) async fn open_story(
+        &self,
+        dialogue: DialogueId,
+        rows: Vec<StoryRow>,
+    ) -> StoreResult<Vec<Unlocked<StoryRow>>> {
+        let no_locks = DisclosureLocks::default();
+        let locks_of = |row: &StoryRow| -> Option<DisclosureLocks> {
+            if row.dialogue == dialogue {
+                Some(no_locks.clone())
+            } else {
+                row.locks.clone()
+            }
+        };
+        let known_rows = rows.into_iter().filter_map(|row| Some((locks_of(&row)?, row)));
+        let usable_rows = known_rows.filter(|(locks, _)| locks.is_empty() || !self.is_greeting);
+        let usable_rows: Vec<(DisclosureLocks, StoryRow)> = usable_rows.collect();
+        let lock_sets: Vec<&DisclosureLocks> = usable_rows.iter().map(|(locks, _)| locks).collect();
+        let are_open = self.are_open(&lock_sets).await?;
+        let open = usable_rows.into_iter().zip(are_open).filter(|(_, is_open)| *is_open);
+        Ok(open.map(|((_, row), _)| Unlocked::new(row)).collect())
+    }
+
+    /// Returns lines of a conversation between NPCs that only its hearers could hear. `locks` have these hearers. Lines are
+    /// shown whole, as the history is.
+    pub(crate) async fn open_heard_lines<L>(
+        &self,
+        lines: Vec<L>,
+        locks: &DisclosureLocks,
+        hearing: Hearing,
+    ) -> StoreResult<Vec<Disclosable<L>>> {
+        let is_open = hearing == Hearing::Joined || self.are_open(&[locks]).await?.iter().all(|is_open| *is_open);
+        let open_lines = lines.into_iter().filter(|_| is_open);
+        Ok(open_lines.map(Disclosable::new).collect())
     }
 
     /// Returns the facts that the viewpoint may know and whose locks are open, in the same order.
-    pub(crate) async fn open_facts(&self, facts: Vec<Fact>) -> StoreResult<Vec<Disclosable<Fact>>> {
-        let known_facts = facts.into_iter().filter(|fact| self.viewpoint.may_know(&fact.audience));
-        let locked = known_facts.map(|fact| {
-            let locks = fact.locks.clone();
-            (fact, locks)
-        });
-        self.open(locked.collect()).await
+    pub(crate) async fn open_facts(&self, mut facts: Vec<Fact>) -> StoreResult<Vec<Disclosable<Fact>>> {
+        facts.retain(|fact| fact.world == self.viewpoint.world && self.viewpoint.may_know(&fact.audience));
+        let open = self.open(facts).await?.into_iter();
+        Ok(open.map(|fact| Disclosable::new(fact.into_inner())).collect())
     }
 
     /// Returns those of the facts `ids` that stand at `moment`, that the viewpoint may know, and whose locks are open; in
@@ -101,12 +174,15 @@ impl<'a> Gate<'a> {
         moment: DateTime<Utc>,
     ) -> StoreResult<Vec<Disclosable<ConfirmedFact>>> {
         let facts = &self.services.ledger.facts;
-        let FactConfirmation { open, locked } = facts.confirm_facts(self.scope, &self.viewpoint, ids, moment).await?;
-        let mut confirmed: Vec<Disclosable<ConfirmedFact>> = open.into_iter().map(Disclosable::new).collect();
+        let FactConfirmation { mut open, locked } =
+            facts.confirm_facts(self.scope, &self.viewpoint, ids, moment).await?;
         if !locked.is_empty() {
-            confirmed.extend(self.open(locked).await?);
+            let lock_sets: Vec<&DisclosureLocks> = locked.iter().map(|(_, locks)| locks).collect();
+            let are_open = self.are_open(&lock_sets).await?;
+            let unlocked = locked.iter().zip(are_open).filter(|(_, is_open)| *is_open);
+            open.extend(unlocked.map(|((fact, _), _)| *fact));
         }
-        Ok(confirmed)
+        Ok(open.into_iter().map(Disclosable::new).collect())
     }
 
     /// Returns the NPCs whose scenarios have conditions.
@@ -128,19 +204,17 @@ impl<'a> Gate<'a> {
     }
 
     /// Returns the scenarios among the locks that the player may hear.
-    async fn unlocked_scenarios<T>(
-        &self,
-        locked: &[(T, DisclosureLocks)],
-    ) -> StoreResult<HashSet<(NpcId, ScenarioId)>> {
+    async fn unlocked_scenarios(&self, lock_sets: &[&DisclosureLocks]) -> StoreResult<HashSet<(NpcId, ScenarioId)>> {
         let Self {
             services,
             scope,
             world,
             viewpoint,
+            ..
         } = self;
-        let scenario_keys: BTreeSet<(NpcId, ScenarioId)> = locked
+        let scenario_keys: BTreeSet<(NpcId, ScenarioId)> = lock_sets
             .iter()
-            .flat_map(|(_, locks)| locks.scenario_keys())
+            .flat_map(|locks| locks.scenario_keys())
             .map(|(npc, scenario)| (npc.clone(), scenario.clone()))
             .collect();
         if scenario_keys.is_empty() || viewpoint.sees_all_players {
@@ -190,6 +264,7 @@ impl<'a> Gate<'a> {
             scope,
             world,
             viewpoint,
+            ..
         } = self;
         if entry_keys.is_empty() || viewpoint.sees_all_players {
             return Ok(HashSet::new());

@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use chrono::{DateTime, Utc};
 
-use super::disclosable::Disclosable;
+use super::disclosable::{Disclosable, Unlocked};
 use crate::Services;
 use colloquy_core::{
     ids::{DialogueId, FactId},
@@ -18,13 +18,13 @@ use colloquy_memory::{
     insight::Insight,
     keywords::{TermWeights, document_terms, informative_terms},
     summary::{Meeting, MeetingRecap, RemovedText, RemovedWords, Summary, without_removed},
-    trace::StoryTrace,
+    trace::{CandidateFate, StoryPart, StoryTrace},
     turn::Turn,
 };
 use colloquy_ports::{
     StoreResult,
     buffer::BufferedTurn,
-    ledger::{dialogues::Dialogue, facts::RemovedStatement, jobs::JobInput},
+    ledger::{curation::StoryRow, dialogues::Dialogue, facts::RemovedStatement, jobs::JobInput},
 };
 
 /// The limit of standing facts per sort (more than any budget takes), and of statements that were removed from memory.
@@ -155,13 +155,24 @@ pub(crate) fn mask_corrected_lines(removals: &PreparedRemovals<'_>, turns: &mut 
     }
 }
 
-/// Returns a line of the story without what was removed since its dialogue began. `None`: nothing is left.
-pub(crate) fn redact_text_of(
-    removals: &PreparedRemovals<'_>,
-    line: Disclosable<StoryTrace>,
-) -> Option<Disclosable<StoryTrace>> {
-    let text = removals.redact_since(line.dialogue_id.created_at(), &line.text)?;
-    Some(line.map(|line| StoryTrace { text, ..line }))
+/// Returns a row of the story without what was removed since its dialogue began: each line by itself, the last line
+/// first. A row that may tell in other words what was removed has no lines. Notes name no turns.
+pub(crate) fn redact_story(removals: &PreparedRemovals<'_>, row: &Unlocked<StoryRow>) -> Vec<Disclosable<StoryTrace>> {
+    let mut removed_turns = removals.removed_turns(row.dialogue);
+    if removed_turns.any(|turn| row.part == StoryPart::Note || row.turns.contains(&turn)) {
+        return Vec::new();
+    }
+    let texts = row.text.lines().rev().filter(|text| !text.trim().is_empty());
+    let lines = texts.filter_map(|text| {
+        Some(Disclosable::new(StoryTrace {
+            part: row.part,
+            dialogue_id: row.dialogue,
+            noted_at: row.noted_at,
+            text: removals.redact_since(row.dialogue.created_at(), text)?,
+            fate: CandidateFate::OverBudget,
+        }))
+    });
+    lines.collect()
 }
 
 /// Returns the text without what was removed, whenever it was said. `None`: nothing is left.
@@ -203,7 +214,12 @@ fn outdated_in_history(
     of_dialogue
         .filter(is_in_history)
         .take(MAX_MARKED)
-        .map(|removal| Disclosable::new(removal.removed.clone()))
+        .map(|removal| {
+            let removed = removal.removed.clone();
+            // A locked correction in the prompt would lock what the session teaches.
+            let correction = removed.correction.filter(|_| !removed.is_locked);
+            Disclosable::new(RemovedStatement { correction, ..removed })
+        })
         .collect()
 }
 
@@ -257,21 +273,24 @@ pub(crate) struct RedactedEpisode {
 /// tell the statement in other words.
 pub(crate) fn redact_episodes(
     removals: &PreparedRemovals<'_>,
-    episodes: Vec<Disclosable<Episode>>,
+    episodes: Vec<Unlocked<Episode>>,
 ) -> Vec<RedactedEpisode> {
     let is_forgotten = |episode: &Episode| {
         let turn = Some((episode.dialogue, episode.number));
         let mut removed = removals.prepared.iter().map(|removal| removal.removed);
         removed.any(|removed| removed.is_forgotten && removed.source == turn)
     };
-    let redact = |episode: Disclosable<Episode>| {
+    let redact = |episode: Unlocked<Episode>| {
         if is_forgotten(&episode) {
             return None;
         }
         let text = removals.redact_since(episode.dialogue.created_at(), &episode.text)?;
         Some(RedactedEpisode {
             is_changed: text != episode.text,
-            episode: episode.map(|episode| Episode { text, ..episode }),
+            episode: Disclosable::new(Episode {
+                text,
+                ..episode.into_inner()
+            }),
         })
     };
     episodes.into_iter().filter_map(redact).collect()
@@ -282,10 +301,11 @@ pub(crate) fn redact_episodes(
 /// statement in other words.
 pub(crate) fn redact_insights(
     removals: &PreparedRemovals<'_>,
-    insights: impl Iterator<Item = Disclosable<Insight>>,
+    insights: Vec<Unlocked<Insight>>,
 ) -> Vec<Disclosable<Insight>> {
-    let redacted = insights.filter_map(|insight| insight.filter_map(|insight| redact_insight(removals, insight)));
-    redacted.collect()
+    let insights = insights.into_iter().map(Unlocked::into_inner);
+    let redacted = insights.filter_map(|insight| redact_insight(removals, insight));
+    redacted.map(Disclosable::new).collect()
 }
 
 /// Returns an insight without what was removed. `None`: nothing is left, or the insight may follow from what was removed.
@@ -314,8 +334,8 @@ pub(crate) struct ToldTexts {
 
 impl ToldTexts {
     /// Returns the removed facts, if a removal changed one of these texts or an episode, or outdated the history.
-    pub(crate) fn redacting_facts(&self, removals: &PreparedRemovals<'_>, changed_episode: bool) -> Vec<FactId> {
-        let is_needed = self.changed || !self.outdated.is_empty() || changed_episode;
+    pub(crate) fn redacting_facts(&self, removals: &PreparedRemovals<'_>, is_episode_changed: bool) -> Vec<FactId> {
+        let is_needed = self.changed || !self.outdated.is_empty() || is_episode_changed;
         let needed = removals.prepared.iter().filter(|_| is_needed);
         let facts: BTreeSet<FactId> = needed.map(|removal| removal.removed.fact).collect();
         facts.into_iter().collect()
@@ -328,13 +348,14 @@ pub(crate) fn redact_texts(
     dialogue: &Dialogue,
     history: &[BufferedTurn],
     summaries: &[Summary],
-    meeting: Option<&Disclosable<Meeting>>,
+    meeting: Option<&Unlocked<Meeting>>,
 ) -> ToldTexts {
     let redacted_summaries = redact_summaries(removals, dialogue.created_at, summaries);
-    let redacted_meeting = meeting.map(|meeting| meeting.clone().map(|meeting| redact_meeting(removals, meeting)));
+    let redacted_meeting =
+        meeting.map(|meeting| Disclosable::new(redact_meeting(removals, meeting.clone().into_inner())));
     ToldTexts {
         changed: !redacted_summaries.iter().map(|summary| &**summary).eq(summaries)
-            || redacted_meeting.as_ref() != meeting,
+            || redacted_meeting.as_deref() != meeting.map(|meeting| &**meeting),
         summaries: redacted_summaries,
         meeting: redacted_meeting,
         outdated: outdated_in_history(removals, dialogue, history),
@@ -481,10 +502,7 @@ mod tests {
                 is_forgotten,
                 ..forgotten("The player's left knee aches since a fall on the ice.", &[])
             }];
-            let told = redact_episodes(
-                &PreparedRemovals::new(&removed),
-                vec![Disclosable::sample(episode.clone())],
-            );
+            let told = redact_episodes(&PreparedRemovals::new(&removed), vec![Unlocked::new(episode.clone())]);
             assert_eq!(!told.is_empty(), is_told, "{turn} {is_forgotten}");
         }
     }

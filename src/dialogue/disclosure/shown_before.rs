@@ -1,6 +1,6 @@
 //! Verdicts on content of an earlier prompt, for those who read the prompt again.
 
-use super::disclosable::Disclosable;
+use super::disclosable::{Disclosable, Unlocked};
 use colloquy_memory::{
     episode::Episode,
     fact::Fact,
@@ -46,21 +46,27 @@ impl TracedRow for StoryTrace {
 }
 impl TracedRow for Meeting {
     fn is_traced(&self, trace: &TurnTrace) -> bool {
-        let sources = trace.sources.as_ref();
-        sources.is_some_and(|sources| sources.meeting.is_some())
+        let traced = trace.sources.as_ref().and_then(|sources| sources.meeting.as_ref());
+        traced.is_some_and(|traced| (traced.since, traced.last_turn_at) == (self.since, self.last_turn_at))
     }
 }
 /// Lines that an NPC heard, with the turns that they are from.
 impl<L> TracedRow for (Option<OverheardTrace>, L) {
     fn is_traced(&self, trace: &TurnTrace) -> bool {
-        let sources = trace.sources.as_ref();
-        sources.is_some_and(|sources| sources.overheard.is_some())
+        let traced = trace.sources.as_ref().and_then(|sources| sources.overheard);
+        let dialogue = |source: OverheardTrace| source.dialogue;
+        traced.is_some() && self.0.map(dialogue) == traced.map(dialogue)
     }
 }
 
 /// Gives a row the verdict if the turn with this trace considered the row for its prompt.
 pub(crate) fn shown_before<R: TracedRow>(trace: &TurnTrace, row: R) -> Option<Disclosable<R>> {
     row.is_traced(trace).then_some(Disclosable::new(row))
+}
+
+/// As [`shown_before`], for a row from which removed statements are cut again.
+pub(crate) fn unlocked_before<R: TracedRow>(trace: &TurnTrace, row: R) -> Option<Unlocked<R>> {
+    row.is_traced(trace).then_some(Unlocked::new(row))
 }
 
 /// Returns the notes of a chat program in the prompt with this trace.

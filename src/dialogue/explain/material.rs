@@ -11,7 +11,7 @@ use chrono::{DateTime, Utc};
 
 use crate::{
     Services,
-    disclosure::{self, Disclosable, PreparedRemovals, shown_before},
+    disclosure::{self, PreparedRemovals, Unlocked, unlocked_before},
     intent::ClassifiedIntent,
     knowledge::{GatheredKnowledge, Rereading},
     recall::StatePosition,
@@ -286,7 +286,7 @@ impl Reader<'_> {
     }
 
     /// Reads the last meeting with its summary, as stored.
-    async fn read_meeting(&self, reasons: &mut Vec<String>) -> StoreResult<Option<Disclosable<Meeting>>> {
+    async fn read_meeting(&self, reasons: &mut Vec<String>) -> StoreResult<Option<Unlocked<Meeting>>> {
         let Some(met) = &self.sources.meeting else {
             return Ok(None);
         };
@@ -308,7 +308,7 @@ impl Reader<'_> {
             since: met.since,
             summary: recap,
         };
-        Ok(shown_before(self.trace, meeting))
+        Ok(unlocked_before(self.trace, meeting))
     }
 
     /// Reads the rest of the turn's context.

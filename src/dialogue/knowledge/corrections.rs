@@ -26,7 +26,7 @@ const RULE_TOKENS: u32 = 60;
 pub(crate) struct Corrections(pub Vec<Disclosable<RemovedStatement>>);
 
 /// The selected corrections, latest first. The text of an entry is the outdated statement.
-pub(crate) struct CorrectionSection(Entries<PresentStatement>);
+pub(crate) struct CorrectionSection(Entries<Disclosable<PresentStatement>>);
 
 /// The statement that holds instead, if one does.
 type PresentStatement = Option<String>;
@@ -52,10 +52,11 @@ impl KindOfKnowledge for Corrections {
         remaining_tokens: u32,
     ) -> Result<CorrectionSection, TurnError> {
         let mut room = MAX_CORRECTION_TOKENS.min(remaining_tokens).saturating_sub(RULE_TOKENS);
-        let mut entries = Entries::<PresentStatement>::default();
+        let mut entries = Entries::<Disclosable<PresentStatement>>::default();
         for (index, removed) in self.0.iter().enumerate() {
-            let correction = removed.correction.as_deref().filter(|_| !removed.is_locked);
-            let detail = correction.map(escape_untrusted);
+            let detail = removed
+                .as_ref()
+                .map(|removed| removed.correction.as_deref().map(escape_untrusted));
             let text = removed.as_ref().map(|removed| escape_untrusted(&removed.content));
             let tokens =
                 context.count(&text) + detail.as_deref().map_or(0, |text| context.count(text)) + 2 * ITEM_TOKENS;
@@ -92,8 +93,8 @@ impl Section for CorrectionSection {
     fn add_values(&self, values: &mut TemplateValues<'_>) -> Result<(), TurnError> {
         let entries = self.0.items.iter().rev();
         let corrections = entries.map(|entry| {
-            let text = entry.text.as_ref();
-            text.map(|text| context! { outdated => text.as_str(), present => entry.detail.as_deref() })
+            let statements = entry.text.as_ref().zip(entry.detail.as_ref());
+            statements.map(|(outdated, present)| context! { outdated, present })
         });
         values.add_changing("corrections", corrections.collect::<Disclosable<Vec<Value>>>());
         Ok(())

@@ -16,7 +16,7 @@ use self::cache::PairEpisodes;
 pub(crate) use self::{cache::EpisodeCache, hit::EpisodeHit, section::Episodes};
 use crate::{
     Services,
-    disclosure::{Gate, PreparedRemovals, RedactedEpisode, redact_episodes, shown_before},
+    disclosure::{Gate, PreparedRemovals, RedactedEpisode, redact_episodes, unlocked_before},
     prompt::{Template, TemplateError},
     turn::TurnInput,
 };
@@ -134,12 +134,7 @@ async fn find_candidates(
     ranked.retain(|(turn, _)| !in_prompt.contains(turn));
     let mut episodes = load_standing(services, input, player, &cached, standing, &ranked).await?;
     episodes.retain(|episode| may_be_candidate(input, episode));
-    let locked = episodes.into_iter().map(|episode| {
-        let locks = episode.locks.clone();
-        (episode, locks)
-    });
-    let locked: Vec<_> = locked.collect();
-    let open = Gate::of_turn(services, input).open(locked).await?;
+    let open = Gate::of_turn(services, input).open(episodes).await?;
     let similarities: HashMap<TurnId, f64> = ranked.into_iter().collect();
     let redacted_episodes = redact_episodes(removals, open);
     let turns: BTreeSet<TurnId> = redacted_episodes.iter().map(|redacted| redacted.episode.turn).collect();
@@ -193,14 +188,13 @@ async fn load_standing(
     Ok(episodes)
 }
 
-/// The locks of an episode whose turn is in the history need no reads. As for facts, a greeting has no locked episode:
-/// the player has asked for nothing, and the episode would lock what the session teaches.
+/// The locks of an episode whose turn is in the history need no reads.
 fn may_be_candidate(input: &TurnInput, episode: &Episode) -> bool {
     let in_history = || {
         let mut numbers = input.history.iter().map(|turn| turn.number);
         episode.dialogue == input.dialogue.id && numbers.any(|number| number == episode.number)
     };
-    episode.locks.is_empty() || !input.is_greeting() && !in_history()
+    episode.locks.is_empty() || !in_history()
 }
 
 /// Returns the episodes with at least the minimum similarity, best first. Equal similarities: the newer first.
@@ -250,7 +244,7 @@ async fn reread_episodes(
         episode,
         redacted: is_changed,
     };
-    let shown = loaded.into_iter().filter_map(|episode| shown_before(trace, episode));
+    let shown = loaded.into_iter().filter_map(|episode| unlocked_before(trace, episode));
     let mut hits: Vec<EpisodeHit> = redact_episodes(removals, shown.collect())
         .into_iter()
         .map(hit)

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     Services,
-    disclosure::{Disclosable, Disclosures, Gate, LocksByWords},
+    disclosure::{Disclosable, Disclosures, Gate, LocksByWords, Unlocked},
     prompt::{Attribution, ITEM_TOKENS, PromptContext, PromptReader, Remark, attribute_to, escape_untrusted},
     settings::PromptSettings,
     turn::{TurnError, TurnInput},
@@ -83,14 +83,14 @@ pub(crate) struct IdentitySection {
 }
 
 impl KindOfKnowledge for Identity {
-    type Read<'a> = Option<Disclosable<Meeting>>;
+    type Read<'a> = Option<Unlocked<Meeting>>;
     type Section<'a> = IdentitySection;
 
-    async fn read(reading: &EarlyReading<'_>) -> Result<Option<Disclosable<Meeting>>, TurnError> {
+    async fn read(reading: &EarlyReading<'_>) -> Result<Option<Unlocked<Meeting>>, TurnError> {
         Ok(last_meeting(reading.services, reading.input).await?)
     }
 
-    async fn find(search: &LineSearch<'_>, _meeting: Option<Disclosable<Meeting>>) -> Result<Self, TurnError> {
+    async fn find(search: &LineSearch<'_>, _meeting: Option<Unlocked<Meeting>>) -> Result<Self, TurnError> {
         let meeting = search.told_texts.meeting.clone();
         Ok(Self { meeting })
     }
@@ -264,7 +264,7 @@ impl Section for IdentitySection {
 /// Reads the last meeting. Every turn reads again, because another session with this player may begin or be rewound at
 /// any time, on any node. If this player may not hear the newest summary's facts, the newest unlocked summary takes its
 /// place.
-async fn last_meeting(services: &Services, input: &TurnInput) -> StoreResult<Option<Disclosable<Meeting>>> {
+async fn last_meeting(services: &Services, input: &TurnInput) -> StoreResult<Option<Unlocked<Meeting>>> {
     let Some(player) = &input.player else { return Ok(None) };
     let scope = &input.scope;
     let npc = &input.npc.id;
@@ -275,28 +275,24 @@ async fn last_meeting(services: &Services, input: &TurnInput) -> StoreResult<Opt
             .find_last_meeting(scope, &input.world.id, npc, player, dialogue, unlocked)
             .await
     };
-    let mut newest = meeting(false).await?;
-    let summary = newest.as_mut().and_then(|meeting| meeting.summary.as_mut());
+    let Some(newest) = meeting(false).await? else {
+        return Ok(None);
+    };
     let gate = Gate::of_turn(services, input);
-    if let Some(recap) = summary
-        && !gate.is_open(&recap.locks).await?
-    {
+    let mut locked = match gate.open_one(newest).await? {
+        Ok(open) => return Ok(Some(open)),
+        Err(locked) => locked,
+    };
+    if let Some(recap) = &mut locked.summary {
         // The locks are those of the whole dialogue. The summary may tell nothing of the locked content.
         let split = LocksByWords::load(services, scope, &input.world, &recap.locks, &input.npc.name).await?;
         recap.locks = split.locks_of(&[&recap.text]);
-        if !gate.is_open(&recap.locks).await? {
-            newest = meeting(true).await?;
-        }
     }
-    let locks_of = |meeting: &Meeting| {
-        meeting
-            .summary
-            .as_ref()
-            .map_or_else(Default::default, |recap| recap.locks.clone())
+    if let Ok(open) = gate.open_one(locked).await? {
+        return Ok(Some(open));
+    }
+    let Some(unlocked) = meeting(true).await? else {
+        return Ok(None);
     };
-    let newest = newest.map(|meeting| {
-        let locks = locks_of(&meeting);
-        (meeting, locks)
-    });
-    Ok(gate.open(newest.into_iter().collect()).await?.pop())
+    Ok(gate.open_one(unlocked).await?.ok())
 }

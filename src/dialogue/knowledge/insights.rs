@@ -23,7 +23,7 @@ use crate::{
 use colloquy_core::ids::InsightId;
 use colloquy_memory::{
     disclosure::locks::DisclosureLocks,
-    insight::{EarlierInsight, Insight, MAX_INSIGHT_LINES, TurnSubjects, without_replaced},
+    insight::{EarlierInsight, Insight, MAX_INSIGHT_LINES, TurnSubjects},
     keywords::sentence_key,
     trace::{InsightFate, InsightTrace, TurnTrace},
 };
@@ -62,29 +62,18 @@ impl KindOfKnowledge for Insights {
         let npc = &input.npc;
         let entities = earlier_insights.iter().map(|earlier| earlier.insight.entity.as_str());
         let subjects = TurnSubjects::new(input.player.as_ref(), &npc.id, &npc.name, &line, entities);
-        // As for episodes, a greeting has no locked insight.
-        let is_usable =
-            |insight: &Insight| !insight.text.is_empty() && (insight.locks.is_empty() || !input.is_greeting());
-        let usable = earlier_insights
-            .into_iter()
-            .filter(|earlier| is_usable(&earlier.insight));
-        let ranked = usable.filter_map(|earlier| {
+        let told_insights = earlier_insights.into_iter();
+        let told_insights = told_insights.filter(|earlier| !earlier.insight.text.is_empty());
+        let ranked = told_insights.filter_map(|earlier| {
             let closeness = subjects.closeness_of(&earlier.insight.entity)?;
             Some((closeness, earlier))
         });
         let mut ranked: Vec<_> = ranked.collect();
         // The sort is stable: of equally close insights, the newest stay first.
         ranked.sort_by_key(|(closeness, _)| *closeness);
-        let locked = ranked.into_iter().map(|(_, earlier)| {
-            let locks = earlier.insight.locks.clone();
-            (earlier, locks)
-        });
-        let locked: Vec<_> = locked.collect();
-        let open: Disclosable<Vec<EarlierInsight>> =
-            Gate::of_turn(services, input).open(locked).await?.into_iter().collect();
-        let standing = open.map(without_replaced).into_entries();
-        let standing = standing.map(|earlier| earlier.map(|earlier| earlier.insight));
-        Ok(Self(redact_insights(search.removals, standing)))
+        let ranked = ranked.into_iter().map(|(_, earlier)| earlier);
+        let open = Gate::of_turn(services, input).open_insights(ranked.collect()).await?;
+        Ok(Self(redact_insights(search.removals, open)))
     }
 
     /// Returns the insights of the prompt. The trace has their whole text.

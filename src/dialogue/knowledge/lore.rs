@@ -28,6 +28,8 @@ pub(crate) use self::{
 mod tests {
     use std::sync::Arc;
 
+    use crate::disclosure::LoreVerdict;
+
     use super::{cache::LoadedLore, entries::entries_of_turn, *};
     use colloquy_memory::{
         authored::WorldSettings,
@@ -67,7 +69,7 @@ mod tests {
         let stored = entry("ship", "The drowned ship", &[], &["Captain Voss"]).entry;
         let score = LoreScore::default();
         let hit = |secrecy, fate| {
-            let mut hit = LoreHit::new(0, &stored, secrecy, score, LoreSource::Name);
+            let mut hit = LoreHit::new(0, &stored, LoreVerdict::sample(secrecy), score, LoreSource::Name);
             hit.trace.fate = fate;
             hit
         };

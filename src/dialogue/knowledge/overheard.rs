@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     Services,
-    disclosure::{Disclosable, Disclosures, Gate, shown_before},
+    disclosure::{Disclosable, Disclosures, Gate, Hearing, shown_before},
     prompt::{ITEM_TOKENS, PromptContext, escape_untrusted},
     settings::PromptSettings,
     turn::{TurnError, TurnInput},
@@ -44,16 +44,7 @@ pub(crate) struct Overheard {
 }
 
 /// The selected lines, newest first, each with the name of its speaker.
-pub(crate) struct OverheardSection(Entries<String>);
-
-/// How a player comes to hear lines of a conversation.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Hearing {
-    /// The player left the conversation for this session, and has heard the lines.
-    Joined,
-    /// The NPC repeats the lines.
-    Told,
-}
+pub(crate) struct OverheardSection(Entries<Disclosable<String>>);
 
 impl Overheard {
     pub(crate) const fn is_empty(&self) -> bool {
@@ -72,13 +63,10 @@ impl Overheard {
         let lines = attribute_lines(services, input, turns).await?;
         let hearers_lock = watchers.hearers_lock().filter(|_| !lines.is_empty());
         let locks: DisclosureLocks = hearers_lock.into_iter().collect();
-        let locks_to_open = match hearing {
-            Hearing::Joined => DisclosureLocks::default(),
-            Hearing::Told => locks.clone(),
-        };
-        let locked = lines.into_iter().map(|line| (line, locks_to_open.clone()));
         Ok(Self {
-            lines: Gate::of_turn(services, input).open(locked.collect()).await?,
+            lines: Gate::of_turn(services, input)
+                .open_heard_lines(lines, &locks, hearing)
+                .await?,
             locks,
             source,
         })
@@ -140,9 +128,9 @@ impl KindOfKnowledge for Overheard {
     ) -> Result<OverheardSection, TurnError> {
         let budget = context.settings.prompt.overheard_tokens;
         let mut room = room_under_heading(budget, remaining_tokens);
-        let mut entries = Entries::<String>::default();
+        let mut entries = Entries::<Disclosable<String>>::default();
         for (index, line) in self.lines.iter().enumerate().rev() {
-            let detail = escape_untrusted(&line.name);
+            let detail = line.as_ref().map(|line| escape_untrusted(&line.name));
             let text = line.as_ref().map(|line| escape_untrusted(&line.text));
             let tokens = context.count(&detail) + context.count(&text) + ITEM_TOKENS;
             if tokens > room {
@@ -181,8 +169,8 @@ impl Section for OverheardSection {
     fn add_values(&self, values: &mut TemplateValues<'_>) -> Result<(), TurnError> {
         let entries = self.0.items.iter().rev();
         let lines = entries.map(|entry| {
-            let text = entry.text.as_ref();
-            text.map(|text| context! { name => entry.detail.as_str(), text => text.as_str() })
+            let line = entry.detail.as_ref().zip(entry.text.as_ref());
+            line.map(|(name, text)| context! { name, text })
         });
         values.add_changing("overheard", lines.collect::<Disclosable<Vec<Value>>>());
         Ok(())

@@ -406,12 +406,11 @@ impl UnlockTrigger {
             let settings = &world.settings;
             let player = Some(&self.player);
             let context = ConditionContext::new(&state, settings, npc, player, self.changed_at);
-            let new = titles.into_iter().filter(|titled| {
-                standing.enough_since(titled.required_progress) == Some(reached_at) && context.all_hold(&titled.when)
-            });
+            let open = open_scenarios(titles, standing.progress(), &context).into_iter();
+            let new = open.filter(|titled| standing.enough_since(titled.required_progress) == Some(reached_at));
             unlocks.extend(new.map(|titled| ScenarioUnlock {
-                scenario: titled.id,
-                title: titled.title,
+                scenario: titled.id.clone(),
+                title: titled.into_inner().title,
                 npc: id.clone(),
             }));
         }

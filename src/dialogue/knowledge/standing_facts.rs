@@ -5,7 +5,7 @@
 
 use std::{cell::LazyCell, cmp::Reverse, collections::HashSet, sync::Arc};
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, Utc};
 use minijinja::{Value, context};
 
 use super::{
@@ -26,7 +26,6 @@ use crate::{
 use colloquy_core::ids::{FactId, PlayerId};
 use colloquy_memory::{
     agreement::{self, days_in},
-    calendar::GameMoment,
     fact::{Cause, Fact, InvalidReason},
     party,
     reconcile::StatementFeatures,
@@ -536,7 +535,7 @@ fn order_promises<'f>(
     mut ended_promises: Vec<(&'f StandingFact, StateSection)>,
 ) -> Vec<(&'f StandingFact, StateSection)> {
     ended_promises.sort_by_key(|(fact, _)| Reverse((fact.invalid.as_ref().map(|end| end.ended_at), fact.id)));
-    let limit = long_overdue_before(context);
+    let limit = context.ages().date_days_ago(MAX_DAYS_OVERDUE);
     let is_last = |fact: &Fact| is_due_before(context, fact, &limit) || context.dead_party_of(fact).is_some();
     open_promises.sort_by_cached_key(|(fact, _)| is_last(fact));
     let less_important = open_promises.split_off(open_promises.len().min(LEADING_OPEN_PROMISES));
@@ -545,21 +544,6 @@ fn order_promises<'f>(
     open_promises.extend(less_important);
     open_promises.extend(ended_promises);
     open_promises
-}
-
-/// Returns the day [`MAX_DAYS_OVERDUE`] days ago, by the clock of the world, as the texts of promises write it.
-fn long_overdue_before(context: &PromptContext<'_>) -> String {
-    let ages = context.ages();
-    match ages.clock {
-        Some(clock) => {
-            let now = clock.game_time_now(ages.now);
-            let time = now.time.plus_seconds(-MAX_DAYS_OVERDUE * 86_400);
-            GameMoment { time, ..now }.date_text()
-        }
-        None => (ages.now - TimeDelta::days(MAX_DAYS_OVERDUE))
-            .format("%Y-%m-%d")
-            .to_string(),
-    }
 }
 
 /// True if the last day that a promise names is before `day`, by the clock of the world.

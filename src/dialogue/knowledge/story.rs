@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     Services,
-    disclosure::{Disclosable, Disclosures, Gate, PreparedRemovals, redact_text_of, shown_before},
+    disclosure::{Disclosable, Disclosures, Gate, PreparedRemovals, Unlocked, redact_story, shown_before},
     prompt::{ITEM_TOKENS, PromptContext, escape_untrusted},
     settings::PromptSettings,
     turn::{TurnError, TurnInput},
@@ -77,13 +77,10 @@ impl KindOfKnowledge for Story {
         if !was_read && may_have_story(services, input, search.told_texts.meeting.is_some()) {
             rows = load_rows(services, input).await?;
         }
-        rows.retain(|row| !tells_removed(search.removals, row));
-        let rows = filter_open_rows(services, input, rows).await?;
-        let lines = rows.iter().flat_map(lines_of_row);
-        let lines = lines.filter_map(|line| {
-            let traced = redact_text_of(search.removals, line.traced)?;
-            Some(StoryLine { traced, ..line })
-        });
+        let rows = Gate::of_turn(services, input)
+            .open_story(input.dialogue.id, rows)
+            .await?;
+        let lines = rows.iter().flat_map(|row| lines_of_row(search.removals, row));
         Ok(Self::of_newest(lines.collect()))
     }
 
@@ -155,41 +152,10 @@ async fn load_rows(services: &Services, input: &TurnInput) -> StoreResult<Vec<St
     rows.await
 }
 
-/// True if a row may tell in other words what was removed from memory. Notes name no turns.
-fn tells_removed(removals: &PreparedRemovals<'_>, row: &StoryRow) -> bool {
-    let mut removed_turns = removals.removed_turns(row.dialogue);
-    removed_turns.any(|turn| row.part == StoryPart::Note || row.turns.contains(&turn))
-}
-
-/// Returns the rows that the hearers may hear. The turns of this dialogue were said to them. Of another session, all that its
-/// prompts had must be open: a pass also reads what a reply reported without a word.
-async fn filter_open_rows(
-    services: &Services,
-    input: &TurnInput,
-    rows: Vec<StoryRow>,
-) -> StoreResult<Vec<Disclosable<StoryRow>>> {
-    let is_own = |row: &StoryRow| row.dialogue == input.dialogue.id;
-    let known_rows = rows.into_iter().filter(|row| is_own(row) || row.locks.is_some());
-    let locked_rows = known_rows.map(|row| {
-        let locks = row.locks.clone().filter(|_| !is_own(&row)).unwrap_or_default();
-        (row, locks)
-    });
-    // As for episodes, a greeting has nothing locked.
-    let usable_rows = locked_rows.filter(|(_, locks)| locks.is_empty() || !input.is_greeting());
-    Gate::of_turn(services, input).open(usable_rows.collect()).await
-}
-
-/// Returns the lines of a row, the last one first.
-fn lines_of_row(row: &Disclosable<StoryRow>) -> Vec<StoryLine> {
-    let texts = row.text.lines().rev().filter(|text| !text.trim().is_empty());
-    let lines = texts.map(|text| StoryLine {
-        traced: row.as_ref().map(|row| StoryTrace {
-            part: row.part,
-            dialogue_id: row.dialogue,
-            noted_at: row.noted_at,
-            text: text.to_owned(),
-            fate: CandidateFate::OVER_BUDGET,
-        }),
+/// Returns the lines of a row, the last one first, without what was removed from memory.
+fn lines_of_row(removals: &PreparedRemovals<'_>, row: &Unlocked<StoryRow>) -> Vec<StoryLine> {
+    let lines = redact_story(removals, row).into_iter().map(|traced| StoryLine {
+        traced,
         locks: row.locks.clone().unwrap_or_default(),
     });
     lines.collect()

@@ -64,7 +64,7 @@ impl KindOfKnowledge for Summaries {
         let needed: Vec<(usize, &Disclosable<Summary>)> = self.0.iter().enumerate().filter(is_needed).collect();
         for (index, summary) in needed.iter().rev() {
             let detail = escape_untrusted(&summary.text);
-            let shown_text = summary.as_ref().map(|_| detail.clone());
+            let shown_text = summary.as_ref().map(|summary| escape_untrusted(&summary.text));
             let text = shown_text.try_map(|text| context.ages().word_dates(context.templates, text))?;
             let tokens = context.count(&text) + ITEM_TOKENS + 4;
             // Without gaps: an older summary must not replace a newer summary that did not fit.

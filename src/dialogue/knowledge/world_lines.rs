@@ -44,9 +44,9 @@ impl KindOfKnowledge for WorldLines {
     ) -> Result<WorldSection, TurnError> {
         let mut chars = MAX_WORLD_CHARS;
         let mut entries = Entries::<()>::default();
-        for (index, line) in self.0.clone().into_entries().enumerate() {
+        for (index, line) in self.0.entries().enumerate() {
             let length = line.chars().count();
-            let tokens = context.count(&line) + ITEM_TOKENS;
+            let tokens = context.count(*line) + ITEM_TOKENS;
             if length > chars || tokens > remaining_tokens {
                 entries.dropped += 1;
                 continue;
@@ -54,7 +54,7 @@ impl KindOfKnowledge for WorldLines {
             chars -= length;
             let entry = Entry {
                 index,
-                text: line,
+                text: line.map(String::clone),
                 tokens,
                 detail: (),
             };

@@ -2,7 +2,7 @@
 
 use std::{ops::Range, sync::Arc};
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use minijinja::context;
 
 use super::{
@@ -65,6 +65,18 @@ impl AgeFormatter<'_> {
         match self.clock {
             Some(clock) => clock.game_time_now(self.now).date_text(),
             None => self.now.format("%Y-%m-%d").to_string(),
+        }
+    }
+
+    /// Returns the date `days` days ago, as [`Self::today_in_numbers`].
+    pub(crate) fn date_days_ago(self, days: i64) -> String {
+        match self.clock {
+            Some(clock) => {
+                let now = clock.game_time_now(self.now);
+                let time = now.time.plus_seconds(-days * 86_400);
+                GameMoment { time, ..now }.date_text()
+            }
+            None => (self.now - TimeDelta::days(days)).format("%Y-%m-%d").to_string(),
         }
     }
 

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 
 use crate::{
     Services,
-    disclosure::{Disclosable, Gate},
+    disclosure::{Gate, Unlocked},
 };
 use colloquy_core::scope::TenantScope;
 use colloquy_memory::{
@@ -47,17 +47,13 @@ pub(crate) async fn merge_open_names(
     viewpoint: &Viewpoint,
     naming_facts: Vec<NamingFact>,
 ) -> StoreResult<NameAliases> {
-    let with_locks = naming_facts.into_iter().map(|name| {
-        let locks = name.locks.clone();
-        (name, locks)
-    });
     let gate = Gate::new(services, scope, world, viewpoint);
-    let open = gate.open(with_locks.collect()).await?;
+    let open = gate.open(naming_facts).await?;
     let assertions: Vec<NameAssertion<'_>> = open.iter().map(naming_of).collect();
     Ok(NameAliases::from_assertions(&assertions))
 }
 
-fn naming_of(fact: &Disclosable<NamingFact>) -> NameAssertion<'_> {
+fn naming_of(fact: &Unlocked<NamingFact>) -> NameAssertion<'_> {
     NameAssertion {
         nickname: fact.nickname,
         ..NameAssertion::from_speaker(&fact.speaker, fact.authored, &fact.subject, &fact.name)

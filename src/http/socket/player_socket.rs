@@ -221,8 +221,7 @@ impl PlayerSocket {
 #[derive(Default)]
 struct JoinedDeltas {
     first_delta: Option<VisibleEvent>,
-    /// The text of all deltas; empty while only the first delta exists.
-    text: String,
+    next_deltas: Vec<VisibleEvent>,
     end: usize,
 }
 
@@ -240,8 +239,8 @@ impl JoinedDeltas {
                 && self.end == offset
         });
         if follows {
-            self.text.push_str(text);
             self.end += text.chars().count();
+            self.next_deltas.push(event);
         } else {
             self.write_joined(ctx);
             self.end = offset + text.chars().count();
@@ -253,11 +252,11 @@ impl JoinedDeltas {
         let Some(first_delta) = self.first_delta.take() else {
             return;
         };
-        let joined_text = std::mem::take(&mut self.text);
-        if joined_text.is_empty() {
+        let next_deltas = std::mem::take(&mut self.next_deltas);
+        if next_deltas.is_empty() {
             return ctx.text(first_delta.text().clone());
         }
-        ctx.text(first_delta.with_next_texts(&joined_text).text().clone());
+        ctx.text(first_delta.join_deltas(&next_deltas).text().clone());
     }
 }
 

@@ -108,7 +108,6 @@ impl Listener for DialogueSubscription {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use colloquy_actors::PublishedEvent;
     use colloquy_core::ids::DialogueKind;
     use colloquy_dialogue::events::{DialogueEvent, DialogueRewound, EventBody, ReplyDone};
     use colloquy_memory::turn::{TurnStatus, Usage};
@@ -132,14 +131,14 @@ mod tests {
                 cues: Vec::new(),
                 error: None,
             };
-            let event = PublishedEvent::new(DialogueEvent {
+            let event = DialogueEvent {
                 dialogue_id: id,
                 seq: Some(4),
                 re: None,
                 body: EventBody::reply_done(kind, reply_done),
-            });
+            };
             for (role, prompt, cached) in [(Role::Backend, 900, 800), (Role::Player, 0, 0)] {
-                let visible_event = VisibleEvent::of_published(&event, &EventViewer::of_role(role)).unwrap();
+                let visible_event = VisibleEvent::of_event(event.clone(), &EventViewer::of_role(role)).unwrap();
                 let text: serde_json::Value = serde_json::from_str(visible_event.text()).unwrap();
                 let counts =
                     serde_json::json!({"prompt_tokens": prompt, "cached_tokens": cached, "completion_tokens": 7});
@@ -152,7 +151,7 @@ mod tests {
     #[test]
     fn quoting_dialogues_are_shown_by_role() {
         let id = DialogueId::new(DialogueKind::Session, ulid::Ulid(7));
-        let event = PublishedEvent::new(DialogueEvent {
+        let event = DialogueEvent {
             dialogue_id: id,
             seq: Some(4),
             re: Some("c1".into()),
@@ -167,14 +166,14 @@ mod tests {
                     turn: 3,
                 }],
             }),
-        });
+        };
         for (role, include, places) in [
             (Role::Backend, &[][..], 1),
             (Role::Admin, &[Include::State][..], 1),
             (Role::Player, &[][..], 0),
         ] {
             let viewer = EventViewer::new(role, optional_events(include));
-            let visible_event = VisibleEvent::of_published(&event, &viewer).unwrap();
+            let visible_event = VisibleEvent::of_event(event.clone(), &viewer).unwrap();
             assert_eq!((visible_event.seq, visible_event.re.as_deref()), (Some(4), Some("c1")));
             let text: serde_json::Value = serde_json::from_str(visible_event.text()).unwrap();
             assert_eq!(text["quoted_in"].as_array().unwrap().len(), places, "{role:?}: {text}");

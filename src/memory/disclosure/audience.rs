@@ -129,8 +129,12 @@ impl Viewpoint {
     #[must_use]
     pub fn may_know(&self, audience: &Audience) -> bool {
         let is_players = |private_to: &PlayerId| self.sees_all_players || self.player.as_ref() == Some(private_to);
-        audience.private_to.as_ref().is_none_or(is_players)
-            && self.knowers().any(|knower| audience.knowers.contains(&knower))
+        let is_knower = |knower: &Knower| match knower {
+            Knower::Npc(npc) => *npc == self.npc,
+            Knower::Faction(faction) => self.factions.contains(faction),
+            Knower::World => true,
+        };
+        audience.private_to.as_ref().is_none_or(is_players) && audience.knowers.iter().any(is_knower)
     }
     /// True if no player outside `players` hears the dialogue.
     #[must_use]

@@ -41,7 +41,7 @@ pub(crate) struct Episodes(pub Vec<EpisodeHit>);
 
 /// What a prompt shows of an episode beside its text.
 struct ShownEpisode {
-    place: Option<String>,
+    place: Disclosable<Option<String>>,
     /// True if only the line brings the episode. All others stay from turn to turn.
     is_of_line: bool,
 }
@@ -244,7 +244,9 @@ impl EpisodeSection<'_> {
         let remark = context.remark_for_dialogue(episode.dialogue);
         let shown_text = episode.as_ref().map(|episode| escape_untrusted(&episode.text));
         let text = shown_text.try_map(|text| remark.add_to(context, text))?;
-        let place = episode.place.as_deref().map(escape_untrusted);
+        let place = episode
+            .as_ref()
+            .map(|episode| episode.place.as_deref().map(escape_untrusted));
         let tokens = context.count(&text) + place.as_deref().map_or(0, |place| context.count(place)) + ITEM_TOKENS;
         let entry = Entry {
             index,
@@ -276,11 +278,8 @@ impl EpisodeSection<'_> {
             let is_numbered = episode.dialogue == self.dialogue || count_of(episode.dialogue) > 1;
             let turn = is_numbered.then_some(episode.number);
             let ago = context.ages().describe_age(context.templates, episode.committed_at)?;
-            let place = entry.detail.place.as_deref();
-            Ok(entry
-                .text
-                .as_ref()
-                .map(|text| context! { ago, turn, place, text => text.as_str() }))
+            let texts = entry.text.as_ref().zip(entry.detail.place.as_ref());
+            Ok(texts.map(|(text, place)| context! { ago, turn, place, text }))
         });
         lines.collect()
     }

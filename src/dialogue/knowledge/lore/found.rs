@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::cache::LoadedLore;
-use crate::{Services, prompt::location_in_turn, turn::TurnInput};
+use crate::{Services, disclosure::LoreVerdict, prompt::location_in_turn, turn::TurnInput};
 use colloquy_core::ids::LoreId;
 use colloquy_memory::{
     disclosure::secrecy::Secrecy,
@@ -23,7 +23,7 @@ const MAX_SHOWN_NOW: usize = 4;
 pub(crate) struct LoreHit {
     /// The position in the world's lore.
     pub(super) index: usize,
-    pub secrecy: Secrecy,
+    pub verdict: LoreVerdict,
     pub trace: LoreTrace,
     /// Where characters of the entry are, and who has its items.
     pub now: Vec<LoreNow>,
@@ -65,11 +65,12 @@ impl FoundLore {
         let used = traced.iter().filter(|traced| traced.fate == LoreFate::Used);
         let hits = used.filter_map(|traced| {
             let index = lore.entries.iter().position(|entry| entry.id == traced.entry)?;
-            let is_open = traced.secrecy == Secrecy::Open;
+            let verdict = LoreVerdict::before(traced);
+            let is_open = verdict.secrecy() == Secrecy::Open;
             let now = is_open.then(|| state_now(input, state, &lore.entries[index]));
             Some(LoreHit {
                 index,
-                secrecy: traced.secrecy,
+                verdict,
                 trace: traced.clone(),
                 now: now.unwrap_or_default(),
             })
@@ -84,7 +85,7 @@ impl FoundLore {
     /// True if a tell is among the entries for the prompt.
     pub(crate) fn has_tell(&self) -> bool {
         let mut hits = self.hits.iter();
-        hits.any(|hit| hit.secrecy == Secrecy::Guarded && hit.trace.fate == LoreFate::Used)
+        hits.any(|hit| hit.verdict.secrecy() == Secrecy::Guarded && hit.trace.fate == LoreFate::Used)
     }
     pub(crate) fn entry(&self, hit: &LoreHit) -> &LoreEntry {
         &self.lore.entries[hit.index]
@@ -108,15 +109,21 @@ impl FoundLore {
 }
 
 impl LoreHit {
-    pub(super) fn new(index: usize, entry: &LoreEntry, secrecy: Secrecy, score: LoreScore, source: LoreSource) -> Self {
+    pub(super) fn new(
+        index: usize,
+        entry: &LoreEntry,
+        verdict: LoreVerdict,
+        score: LoreScore,
+        source: LoreSource,
+    ) -> Self {
         Self {
             index,
-            secrecy,
+            verdict,
             trace: LoreTrace {
                 entry: entry.id.clone(),
                 name: entry.text.name.clone(),
                 layer: entry.text.layer,
-                secrecy,
+                secrecy: verdict.secrecy(),
                 found_by: source,
                 score,
                 fate: LoreFate::Used,

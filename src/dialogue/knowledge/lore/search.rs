@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     Services,
-    disclosure::Disclosable,
+    disclosure::{Disclosable, LoreVerdict},
     prompt::{location_in_turn, place_of_turn},
     turn::TurnInput,
 };
@@ -119,8 +119,8 @@ struct LoreSearch<'a> {
     mentions: HashMap<usize, EntryMentions>,
     /// The entries of which a sentence has words of the line.
     with_words: Vec<usize>,
-    /// The secrecy of the entries that were asked for.
-    secrecies: RefCell<HashMap<usize, Secrecy>>,
+    /// The verdicts on the entries that were asked for.
+    verdicts: RefCell<HashMap<usize, LoreVerdict>>,
     /// Where the player is, or else the NPC; normalised.
     place: Option<String>,
     /// The characters who are near, normalised.
@@ -172,7 +172,7 @@ impl<'a> LoreSearch<'a> {
             line,
             context: input.condition_context(state),
             with_words: Vec::new(),
-            secrecies: RefCell::default(),
+            verdicts: RefCell::default(),
             place: place.map(|place| normalise_text(place.trim())),
             nearby_names,
             related: other_parties.map(|name| normalise_text(name)).collect(),
@@ -359,9 +359,13 @@ impl<'a> LoreSearch<'a> {
         }
     }
 
+    fn verdict(&self, index: usize) -> LoreVerdict {
+        let decide = || LoreVerdict::in_turn(&self.entry(index).text, &self.input.npc, &self.context);
+        *self.verdicts.borrow_mut().entry(index).or_insert_with(decide)
+    }
+
     fn secrecy(&self, index: usize) -> Secrecy {
-        let decide = || self.entry(index).text.secrecy(&self.input.npc, &self.context);
-        *self.secrecies.borrow_mut().entry(index).or_insert_with(decide)
+        self.verdict(index).secrecy()
     }
 
     fn is_decayed(&self, index: usize) -> bool {
@@ -400,7 +404,7 @@ impl<'a> LoreSearch<'a> {
             };
             let layer = entry.text.layer_now(&self.context);
             let score = LoreScore::new(similarity, self.ties(entry), layer);
-            let mut hit = LoreHit::new(index, entry, self.secrecy(index), score, source);
+            let mut hit = LoreHit::new(index, entry, self.verdict(index), score, source);
             hit.trace.layer = layer;
             hit.trace.fate = self.fate(index, source);
             hit
@@ -427,7 +431,7 @@ impl<'a> LoreSearch<'a> {
         }
         hits.truncate(MAX_CONSIDERED);
         for hit in &mut hits {
-            if hit.trace.fate == LoreFate::Used && hit.secrecy == Secrecy::Open {
+            if hit.trace.fate == LoreFate::Used && hit.verdict.secrecy() == Secrecy::Open {
                 hit.now = state_now(self.input, self.state, self.entry(hit.index));
             }
         }

@@ -94,7 +94,7 @@ impl KindOfKnowledge for Lore {
         let usable = (0..fates.len()).filter(|index| fates[*index] == LoreFate::Used);
         let open = usable.filter_map(|index| {
             let hit = &lore.hits[index];
-            Some((index, open_lore(&lore.entry(hit).text, hit.secrecy)?))
+            Some((index, open_lore(&lore.entry(hit).text, hit.verdict)?))
         });
         let texts = open.map(|(index, open)| {
             let text = open.try_map(|open| render_entry(context, open, &lore.hits[index]))?;
@@ -107,7 +107,7 @@ impl KindOfKnowledge for Lore {
             total_tokens: budgets.lore_tokens.min(remaining_tokens.saturating_sub(headings)),
             item_tokens: budgets.lore_item_tokens,
         };
-        let is_tell = |index: usize| lore.hits[index].secrecy == Secrecy::Guarded;
+        let is_tell = |index: usize| lore.hits[index].verdict.secrecy() == Secrecy::Guarded;
         Ok(LoreSection {
             hits: &lore.hits,
             entries: Entries::pack(context, fates, &texts, budget, is_tell),

@@ -105,6 +105,10 @@ say "clients of the OpenAI API"
 # Needs Python, npm and their registries, and says so if one is missing.
 COLLOQUY_BIN="$binary" tests/chat-clients.sh
 
+say "guides"
+# Needs curl, jq and Python, and says so if one is missing.
+COLLOQUY_BIN="$binary" tests/guides.sh
+
 say "libraries of Standard Webhooks"
 # Needs Python, npm and their registries, and says so if one is missing.
 tests/webhook-libraries.sh "$cache/webhook-libraries"

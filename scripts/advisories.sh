@@ -35,6 +35,12 @@ waivers() {
   return "$failed"
 }
 
+# Writes the advisories into a folder, one file each. A line `@ PATH` begins a file.
+write_files() {
+  sed -n 's/^@ \(.*\)\/.*/\1/p' "$extract/advisories.txt" | (cd "$1" && xargs mkdir -p)
+  awk -v to="$1/" '/^@ / { close(file); file = to $2; next } { print >file }' "$extract/advisories.txt"
+}
+
 check() {
   local as_of age missing database
   as_of="$(cat "$extract/as-of")"
@@ -54,7 +60,7 @@ check() {
   # shellcheck disable=SC2064
   trap "rm -rf '$database'" EXIT
   mkdir "$database/$folder"
-  cp -r "$extract/crates" "$database/$folder/"
+  write_files "$database/$folder"
   git -C "$database/$folder" init --quiet
   git -C "$database/$folder" add .
   git -C "$database/$folder" -c user.name=advisories -c user.email=advisories@localhost -c commit.gpgsign=false \
@@ -70,19 +76,18 @@ update() {
   # shellcheck disable=SC2064
   trap "rm -rf '$database'" EXIT
   git clone --quiet --depth 1 "$upstream" "$database/db"
-  rm -rf "$extract/crates"
   crates >"$extract/crates.txt"
   while IFS= read -r name; do
     for file in "$database/db/crates/$name"/RUSTSEC-*.md; do
       [ -f "$file" ] || continue
       grep -q '^withdrawn = ' "$file" && continue
-      mkdir -p "$extract/crates/$name"
+      echo "@ crates/$name/${file##*/}"
       # Copies the facts and the title. The description remains available under `url` and the id.
-      awk '{ print } /^# / && closed { exit } /^```$/ { closed = 1 }' "$file" >"$extract/crates/$name/${file##*/}"
+      awk '{ print } /^# / && closed { exit } /^```$/ { closed = 1 }' "$file"
     done
-  done <"$extract/crates.txt"
+  done <"$extract/crates.txt" >"$extract/advisories.txt"
   git -C "$database/db" log -1 --format=%cs >"$extract/as-of"
-  echo "advisories as of $(cat "$extract/as-of"): $(find "$extract/crates" -name '*.md' | wc -l)"
+  echo "advisories as of $(cat "$extract/as-of"): $(grep -c '^@ ' "$extract/advisories.txt")"
 }
 
 case "${1:-check}" in

@@ -79,13 +79,14 @@ write_blocks() {
 
 # Prints the faults of the blocks: error answers, and texts that are missing or not in their order.
 find_faults() {
-  local number code expected printed block
+  local number code expected printed block text
   while read -r number code; do
     grep -q "$code" "$folder/blocks/$number" || echo "block $number: error answer $code"
   done <"$folder/refusals"
   for expected in "$folder"/blocks/*.prints; do
-    [ -f "$expected" ] || continue
     block="${expected%.prints}"
+    # A guide may have no such file, and a failed guide has blocks without output.
+    [ -f "$block.output" ] || continue
     printed="$(cat "$block.output")"
     while IFS= read -r text; do
       [[ "$printed" == *"$text"* ]] || echo "block ${block##*/}: does not print \`$text\` in its place"
@@ -104,7 +105,7 @@ for guide in "$@"; do
   (cd "$folder/work" && PATH="$folder/bin:$PATH" timeout 120 sh -e "$folder/script") </dev/null >"$folder/rest" 2>&1 || code=$?
   stop
   faults="$(find_faults)"
-  [ "$code" = 0 ] || faults+=" block $(cat "$folder/at"): exit code $code"
+  [ "$code" = 0 ] || faults+=$'\n'"block $(cat "$folder/at"): exit code $code"
   if [ -n "$faults" ]; then
     failed=1
     printf '%s: FAILED\n%s\n' "$guide" "$faults" >&2

@@ -39,6 +39,7 @@ pub mod packing;
 pub mod party;
 pub mod pii;
 pub mod progress;
+pub mod quantized_vectors;
 pub mod reconcile;
 pub mod scenario;
 pub mod scoring;

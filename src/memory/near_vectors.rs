@@ -2,11 +2,11 @@
 //! as somebody asks for the next nearest vector.
 
 use std::{
-    cmp::{Ordering, Reverse},
+    cmp::Reverse,
     collections::{BinaryHeap, HashSet},
 };
 
-use simsimd::SpatialSimilarity as _;
+use crate::quantized_vectors::{OrderedScore, QuantizedQuery, QuantizedVectors};
 
 /// Vectors with fewer other numbers than zeros, one in so many, are stored by dimension. Those of the offline embedder are.
 const SPARSE_PART: usize = 4;
@@ -14,7 +14,7 @@ const SPARSE_PART: usize = 4;
 /// Unit vectors of equal length, in the order of the list, for a first look.
 #[derive(Debug)]
 pub enum NearVectors {
-    Coarse(CoarseVectors),
+    Coarse(QuantizedVectors),
     Sparse(SparseVectors),
 }
 
@@ -27,10 +27,11 @@ impl NearVectors {
         if numbers * SPARSE_PART < value_count {
             return Self::Sparse(SparseVectors::new(vectors));
         }
-        let mut coarse = CoarseVectors::default();
+        let mut coarse = QuantizedVectors::default();
         for vector in vectors {
             coarse.push(vector);
         }
+        coarse.shrink_to_fit();
         Self::Coarse(coarse)
     }
 
@@ -48,17 +49,17 @@ impl NearVectors {
     ) -> Box<dyn Iterator<Item = (usize, f32)> + 'v> {
         match self {
             Self::Coarse(vectors) => {
-                let mut bounds = vectors.near(&CoarseQuery::new(query), min_cosine);
+                let mut bounds = vectors.cosine_bounds(&QuantizedQuery::new(query), min_cosine);
                 bounds.retain(|(index, _)| !always.contains(index));
                 bounds.extend(always.iter().map(|index| (*index, f32::MAX)));
                 Box::new(sort_lazily(bounds, exact))
             }
             Self::Sparse(vectors) => {
                 let cosines = vectors.cosines(query).into_iter().enumerate();
-                let near = cosines.filter(|(index, cosine)| *cosine > min_cosine || always.contains(index));
-                let mut heap: BinaryHeap<Near> = near.map(|(index, cosine)| Near(cosine, Reverse(index))).collect();
+                let listed = cosines.filter(|(index, cosine)| *cosine > min_cosine || always.contains(index));
+                let mut heap: BinaryHeap<Near> = listed.map(near).collect();
                 Box::new(std::iter::from_fn(move || {
-                    heap.pop().map(|Near(cosine, index)| (index.0, cosine))
+                    heap.pop().map(|(cosine, index)| (index.0, cosine.0))
                 }))
             }
         }
@@ -77,36 +78,24 @@ impl NearVectors {
 /// Returns the positions with their exact cosines, nearest first. `bounds` are positions with numbers that the cosines do not
 /// exceed.
 fn sort_lazily(bounds: Vec<(usize, f32)>, exact: impl Fn(usize) -> f32) -> impl Iterator<Item = (usize, f32)> {
-    let mut bounds: BinaryHeap<Near> = bounds
-        .into_iter()
-        .map(|(index, bound)| Near(bound, Reverse(index)))
-        .collect();
+    let mut bounds: BinaryHeap<Near> = bounds.into_iter().map(near).collect();
     let mut exact_cosines: BinaryHeap<Near> = BinaryHeap::new();
     std::iter::from_fn(move || {
         while let Some(next) = bounds.peek()
             && exact_cosines.peek().is_none_or(|best| best.0 <= next.0)
         {
-            let Near(_, index) = bounds.pop()?;
-            exact_cosines.push(Near(exact(index.0), index));
+            let (_, Reverse(index)) = bounds.pop()?;
+            exact_cosines.push(near((index, exact(index))));
         }
-        exact_cosines.pop().map(|Near(cosine, index)| (index.0, cosine))
+        exact_cosines.pop().map(|(cosine, index)| (index.0, cosine.0))
     })
 }
 
 /// A cosine or its bound, and the position. The greatest is the nearest.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Near(f32, Reverse<usize>);
+type Near = (OrderedScore, Reverse<usize>);
 
-impl Eq for Near {}
-impl Ord for Near {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.0.total_cmp(&other.0).then_with(|| self.1.cmp(&other.1))
-    }
-}
-impl PartialOrd for Near {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
+const fn near((index, cosine): (usize, f32)) -> Near {
+    (OrderedScore(cosine), Reverse(index))
 }
 
 /// Vectors of which most numbers are zero: for each dimension, the positions and numbers of the vectors that have one there.
@@ -159,97 +148,6 @@ impl SparseVectors {
         let rows: usize = self.by_dimension.iter().map(|rows| 24 + 8 * rows.capacity()).sum();
         rows + 4 * self.base_cosines.len()
     }
-}
-
-/// Vectors with one byte per dimension, a quarter of the memory of the exact ones.
-#[derive(Debug, Default)]
-pub struct CoarseVectors {
-    dimensions: usize,
-    /// All vectors, one after the other.
-    values: Vec<i8>,
-    /// The size of a step of each vector; 0: the vector cannot be compared.
-    steps: Vec<f32>,
-}
-
-/// A vector that is compared with others.
-#[derive(Debug)]
-struct CoarseQuery {
-    values: Vec<i8>,
-    step: f32,
-}
-
-impl CoarseQuery {
-    fn new(vector: &[f32]) -> Self {
-        let (values, step) = quantise(vector);
-        Self { values, step }
-    }
-}
-
-impl CoarseVectors {
-    /// Adds a vector. The first vector that is not empty decides the length; others cannot be compared.
-    fn push(&mut self, vector: &[f32]) {
-        if self.dimensions == 0 && !vector.is_empty() {
-            self.dimensions = vector.len();
-            self.values.resize(self.steps.len() * self.dimensions, 0);
-        }
-        if vector.is_empty() || vector.len() != self.dimensions {
-            self.values.resize(self.values.len() + self.dimensions, 0);
-            self.steps.push(0.0);
-            return;
-        }
-        let (values, step) = quantise(vector);
-        self.values.extend(values);
-        self.steps.push(step);
-    }
-
-    /// Returns the positions of the vectors whose cosine with the query may be above `min_cosine`, each with a number
-    /// that its cosine does not exceed. No such vector is left out.
-    fn near(&self, query: &CoarseQuery, min_cosine: f32) -> Vec<(usize, f32)> {
-        if self.dimensions == 0 || query.values.len() != self.dimensions {
-            return Vec::new();
-        }
-        let vectors = self.values.chunks_exact(self.dimensions).zip(&self.steps).enumerate();
-        let comparable = vectors.filter(|(_, (_, step))| **step > 0.0);
-        let bounds = comparable.map(|(index, (values, step))| {
-            let cosine = cosine(values, &query.values) * step * query.step;
-            (index, cosine + self.error(*step, query.step))
-        });
-        bounds.filter(|(_, bound)| *bound > min_cosine).collect()
-    }
-
-    const fn memory_bytes(&self) -> usize {
-        self.values.len() + 4 * self.steps.len()
-    }
-
-    /// The most by which rounding changes the cosine of two unit vectors: each value is off by half a step, and the sum of
-    /// the sizes of a unit vector's values is at most the root of its length.
-    #[allow(clippy::cast_precision_loss)]
-    fn error(&self, left_step: f32, right_step: f32) -> f32 {
-        let length = self.dimensions as f32;
-        length.sqrt() * (left_step + right_step) / 2.0 + length * left_step * right_step / 4.0
-    }
-}
-
-/// Returns the values in steps of the second result.
-#[allow(clippy::cast_possible_truncation)]
-fn quantise(vector: &[f32]) -> (Vec<i8>, f32) {
-    let max_value = vector
-        .iter()
-        .fold(0.0_f32, |max_value, value| max_value.max(value.abs()));
-    let step = max_value / 127.0;
-    if !(step > 0.0 && step.is_finite()) {
-        return (vec![0; vector.len()], 0.0);
-    }
-    let values = vector
-        .iter()
-        .map(|value| (value / step).round().clamp(-127.0, 127.0) as i8);
-    (values.collect(), step)
-}
-
-/// The sum of the products: an exact number on every machine.
-#[allow(clippy::cast_possible_truncation)]
-fn cosine(a: &[i8], b: &[i8]) -> f32 {
-    i8::dot(a, b).unwrap_or_default() as f32
 }
 
 #[cfg(test)]

@@ -1,9 +1,6 @@
 //! Contiguous arrays of points, and the four legs which search them.
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeSet, BinaryHeap, HashMap},
-};
+use std::collections::{BTreeSet, HashMap};
 
 use chrono::{DateTime, Utc};
 use simsimd::SpatialSimilarity;
@@ -17,6 +14,7 @@ use colloquy_core::ids::FactId;
 use colloquy_memory::{
     fact::Importance,
     keywords::{self, TermWeights},
+    quantized_vectors::{QuantizedQuery, QuantizedVectors},
 };
 use colloquy_ports::vectors::{Candidate, IndexPoint, ScoreHint};
 
@@ -30,16 +28,12 @@ const COMMON_TERM_COUNT: usize = 1_000;
 
 #[derive(Default)]
 pub(super) struct Segment {
-    dimensions: usize,
     slots: Vec<PointSlot>,
     by_fact: HashMap<FactId, u32>,
-    /// `dimensions` × slots, unit vectors in full precision.
+    /// Dimensions × slots, unit vectors in full precision.
     exact: Vec<f32>,
-    /// The same vectors, scaled to 8 bits.
-    coarse: Vec<i8>,
-    /// The value of one step of each slot's 8-bit form; 0 for gaps and for points without a vector of the current
-    /// embedder. Separate from the slots, like the audiences, since the number of bytes read limits the scan.
-    steps: Vec<f32>,
+    /// The same vectors. Those of gaps, and of points without a vector of the current embedder, cannot be compared.
+    coarse: QuantizedVectors,
     /// All vectors since the last compaction, gaps included.
     vectors: usize,
     /// Over all slots, once the segment is large.
@@ -83,8 +77,7 @@ impl Segment {
         let postings = self.postings.len() * 48 + self.posted * 11;
         (self.slots.capacity() * size_of::<PointSlot>()
             + self.exact.capacity() * 4
-            + self.coarse.capacity()
-            + self.steps.capacity() * 4
+            + self.coarse.memory_bytes()
             + self.quantizer.as_ref().map_or(0, BinaryQuantizer::approximate_bytes)
             + (self.audiences.capacity() + self.subjects.capacity()) * 8
             + self.by_fact.capacity() * 24
@@ -93,25 +86,17 @@ impl Segment {
     }
 
     pub(super) fn put_point(&mut self, point: &IndexPoint) {
-        if self.dimensions == 0 && !point.embedding.is_empty() {
-            // The first vector determines the dimensions; earlier points had no vector.
-            self.dimensions = point.embedding.len();
-            self.exact = vec![0.0; self.slots.len() * self.dimensions];
-            self.coarse = vec![0; self.slots.len() * self.dimensions];
-        }
-        let has_vector = !point.embedding.is_empty() && point.embedding.len() == self.dimensions;
         let slot = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
-        let step = if has_vector {
-            let (coarse, step) = quantise(&point.embedding);
-            self.coarse.extend(coarse);
+        let has_vector = self.coarse.push(&point.embedding);
+        let dimensions = self.coarse.dimensions();
+        // Earlier points have placeholders, if the first vector has just determined the dimensions.
+        self.exact.resize(self.slots.len() * dimensions, 0.0);
+        if has_vector {
             self.exact.extend_from_slice(&point.embedding);
-            step
         } else {
             // A placeholder without a vector. The other legs need no vector.
-            self.coarse.resize(self.coarse.len() + self.dimensions, 0);
-            self.exact.resize(self.exact.len() + self.dimensions, 0.0);
-            0.0
-        };
+            self.exact.resize(self.exact.len() + dimensions, 0.0);
+        }
         self.posted += point.terms.0.len();
         for (term, weight) in &point.terms.0 {
             self.postings.entry(*term).or_default().push((slot, *weight));
@@ -119,10 +104,9 @@ impl Segment {
         self.important.insert((point.importance, point.valid_at, point.fact));
         self.recent.insert((point.valid_at, point.fact));
         self.by_fact.insert(point.fact, slot);
-        self.steps.push(step);
         self.vectors += usize::from(has_vector);
         match &mut self.quantizer {
-            Some(sketch) => sketch.push(&self.exact[self.exact.len() - self.dimensions..]),
+            Some(sketch) => sketch.push(&self.exact[self.exact.len() - dimensions..]),
             None if has_vector && self.vectors == MIN_QUANTIZED_VECTORS => self.build_quantizer(),
             None => {}
         }
@@ -144,7 +128,7 @@ impl Segment {
         let removed = &mut self.slots[slot as usize];
         removed.fact = None;
         self.shared -= usize::from(removed.shared);
-        self.steps[slot as usize] = 0.0;
+        self.coarse.hide(slot as usize);
         self.important.remove(&(removed.importance, removed.valid_at, fact));
         self.recent.remove(&(removed.valid_at, fact));
         self.gaps += 1;
@@ -154,22 +138,24 @@ impl Segment {
     }
 
     fn build_quantizer(&mut self) {
-        self.quantizer = BinaryQuantizer::from_vectors(self.dimensions, &self.exact, |slot| self.steps[slot] == 0.0);
+        self.quantizer = BinaryQuantizer::from_vectors(self.coarse.dimensions(), &self.exact, |slot| {
+            !self.coarse.is_comparable(slot)
+        });
     }
 
     fn close_gaps(&mut self) {
         let old = std::mem::take(self);
-        self.dimensions = old.dimensions;
+        let filled_slots = old.slots.iter().enumerate().filter(|(_, slot)| slot.fact.is_some());
+        self.coarse = old.coarse.select(filled_slots.map(|(index, _)| index));
         self.shared = old.shared;
+        let dimensions = self.coarse.dimensions();
         let mut new_slots = vec![None; old.slots.len()];
         for (index, slot) in old.slots.into_iter().enumerate() {
             let Some(fact) = slot.fact else { continue };
             let to = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
             new_slots[index] = Some(to);
-            let range = index * self.dimensions..(index + 1) * self.dimensions;
-            self.exact.extend_from_slice(&old.exact[range.clone()]);
-            self.coarse.extend_from_slice(&old.coarse[range]);
-            self.steps.push(old.steps[index]);
+            let range = index * dimensions..(index + 1) * dimensions;
+            self.exact.extend_from_slice(&old.exact[range]);
             self.audiences.push(old.audiences[index]);
             self.subjects.push(old.subjects[index]);
             self.by_fact.insert(fact, to);
@@ -186,7 +172,8 @@ impl Segment {
             !list.is_empty()
         });
         self.posted = self.postings.values().map(Vec::len).sum();
-        self.vectors = self.steps.iter().filter(|step| **step != 0.0).count();
+        let comparable = (0..self.slots.len()).filter(|slot| self.coarse.is_comparable(*slot));
+        self.vectors = comparable.count();
         if self.vectors >= MIN_QUANTIZED_VECTORS {
             self.build_quantizer();
         }
@@ -198,7 +185,7 @@ impl Segment {
         let query = search
             .embedding
             .as_deref()
-            .filter(|query| !query.is_empty() && query.len() == self.dimensions);
+            .filter(|query| !query.is_empty() && query.len() == self.coarse.dimensions());
         let limits = search.limits;
         let mut candidates: Vec<(u32, f32)> = Vec::new();
         if let Some(query) = query {
@@ -278,7 +265,7 @@ impl Segment {
             return Vec::new();
         }
         let keep = limit.saturating_mul(RESCORE_FACTOR);
-        let (query_in_8_bits, _) = quantise(query);
+        let coarse_query = QuantizedQuery::new(query);
         let matches_filter = |slot: usize, filter: &PointFilter| {
             filter.audience.matches_audience(self.audiences[slot])
                 && filter
@@ -288,51 +275,29 @@ impl Segment {
                 && filter.before.is_none_or(|before| self.slots[slot].valid_at < before)
         };
         let is_visible =
-            |slot: usize| self.steps[slot] != 0.0 && filter.is_none_or(|filter| matches_filter(slot, filter));
+            |slot: usize| self.coarse.is_comparable(slot) && filter.is_none_or(|filter| matches_filter(slot, filter));
         let mut approximate = match &self.quantizer {
             Some(sketch) => {
                 let listed = sketch.shortlist_slots(query, keep, is_visible);
-                self.coarse_nearest_slots(&query_in_8_bits, keep, listed.into_iter())
+                self.coarse.nearest(&coarse_query, keep, listed.into_iter())
             }
-            None => self.coarse_nearest_slots(
-                &query_in_8_bits,
-                keep,
-                (0..self.slots.len()).filter(|slot| is_visible(*slot)),
-            ),
+            None => {
+                let visible_slots = (0..self.slots.len()).filter(|slot| is_visible(*slot));
+                self.coarse.nearest(&coarse_query, keep, visible_slots)
+            }
         };
         approximate.sort_unstable_by(|a, b| b.cmp(a));
         approximate.truncate(keep);
         let mut exact: Vec<(f32, u32)> = approximate
             .into_iter()
-            .map(|(_, slot)| (self.cosine(query, slot), slot))
+            .map(|(_, slot)| {
+                let slot = u32::try_from(slot).unwrap_or(u32::MAX);
+                (self.cosine(query, slot), slot)
+            })
             .collect();
         exact.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
         exact.truncate(limit);
         exact
-    }
-
-    /// Returns the `keep` slots that are nearest in 8 bits, in no particular order.
-    fn coarse_nearest_slots(
-        &self,
-        query: &[i8],
-        keep: usize,
-        slots: impl Iterator<Item = usize>,
-    ) -> Vec<(OrderedScore, u32)> {
-        let mut top: BinaryHeap<Reverse<(OrderedScore, u32)>> = BinaryHeap::with_capacity(keep + 1);
-        let mut bar = f32::NEG_INFINITY;
-        for slot in slots {
-            let from = slot * self.dimensions;
-            let score = coarse_dot(query, &self.coarse[from..from + self.dimensions]) * self.steps[slot];
-            if score <= bar {
-                continue;
-            }
-            top.push(Reverse((OrderedScore(score), u32::try_from(slot).unwrap_or(u32::MAX))));
-            if top.len() > keep {
-                top.pop();
-                bar = top.peek().map_or(bar, |Reverse((score, _))| score.0);
-            }
-        }
-        top.into_iter().map(|Reverse(entry)| entry).collect()
     }
 
     /// Returns the `limit` slots that share the most informative terms with the query. In a large segment, skips terms
@@ -375,49 +340,10 @@ impl Segment {
     }
 
     fn cosine(&self, query: &[f32], slot: u32) -> f32 {
-        let start = slot as usize * self.dimensions;
+        let dimensions = self.coarse.dimensions();
+        let start = slot as usize * dimensions;
         #[expect(clippy::cast_possible_truncation, reason = "a cosine is in [-1, 1]")]
-        let cosine = f32::dot(query, &self.exact[start..start + self.dimensions]).unwrap_or(0.0) as f32;
+        let cosine = f32::dot(query, &self.exact[start..start + dimensions]).unwrap_or(0.0) as f32;
         cosine.clamp(-1.0, 1.0)
     }
-}
-
-/// A finite score with a total order.
-#[derive(Clone, Copy, PartialEq)]
-struct OrderedScore(f32);
-impl Eq for OrderedScore {}
-impl PartialOrd for OrderedScore {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for OrderedScore {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.0.total_cmp(&other.0)
-    }
-}
-
-/// Returns the vector in 8 bits, and the value of one step.
-#[expect(clippy::cast_possible_truncation, reason = "scaled to ±127 first")]
-fn quantise(vector: &[f32]) -> (Vec<i8>, f32) {
-    let largest = vector.iter().fold(0.0_f32, |largest, x| largest.max(x.abs()));
-    if largest == 0.0 || !largest.is_finite() {
-        return (vec![0; vector.len()], 0.0);
-    }
-    let step = largest / 127.0;
-    (
-        vector
-            .iter()
-            .map(|x| (x / step).round().clamp(-127.0, 127.0) as i8)
-            .collect(),
-        step,
-    )
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "at most 127² × dimensions, exact enough for a shortlist"
-)]
-fn coarse_dot(a: &[i8], b: &[i8]) -> f32 {
-    i8::dot(a, b).unwrap_or(0.0) as f32
 }

@@ -13,7 +13,10 @@ use futures_util::FutureExt;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::{curator, messages::CuratorRequest, node::send_message, registry::Registry};
+use super::{
+    curator, messages::CuratorRequest, node::send_message, npc_conversation::ConversationKind, registry::Registry,
+    session::SessionKind,
+};
 use colloquy_core::{ids::DialogueKind, scope::TenantScope};
 use colloquy_ports::{
     StoreError,
@@ -159,7 +162,7 @@ async fn revive_conversations(node: &Arc<Registry>) {
     });
     for key in dead_keys {
         // A conversation that keeps crashing waits longer each time.
-        let _ = node.get_or_spawn_conversation(&key).await;
+        let _ = node.get_or_spawn_dialogue(&key, ConversationKind::default).await;
     }
 }
 
@@ -186,8 +189,11 @@ pub(super) async fn sweep_tenant(node: &Arc<Registry>, scope: &TenantScope) -> R
         // Loading the dialogue reinstates the turn; a live actor knows of the turn already.
         let key = (scope.clone(), dialogue);
         let _ = match dialogue.kind() {
-            DialogueKind::Session => node.get_or_spawn_session(&key).await.map(drop),
-            DialogueKind::NpcConversation => node.get_or_spawn_conversation(&key).await.map(drop),
+            DialogueKind::Session => node.get_or_spawn_dialogue(&key, SessionKind::default).await.map(drop),
+            DialogueKind::NpcConversation => {
+                let spawned = node.get_or_spawn_dialogue(&key, ConversationKind::default);
+                spawned.await.map(drop)
+            }
         };
     }
     let unsettled = rewinds.list_dirty_memories(scope, 1).await?;

@@ -15,7 +15,6 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 pub use super::messages::{AttachedListener, CREATED_SEQ, CreatedSession, SessionSnapshot};
-pub(super) use asking::ask_actor;
 pub use draining::DrainReport;
 
 use super::{
@@ -24,7 +23,7 @@ use super::{
     dialogue::rewind_run::REWIND_RETRY_AFTER,
     disabled_tenants, heartbeat,
     membership::Membership,
-    messages::{LastSeq, ReplyHandle},
+    messages::LastSeq,
     metrics::{ActorKind, ActorMetrics},
     npc_conversation::handle::NpcConversations,
     registry::Registry,
@@ -187,18 +186,8 @@ impl Sessions {
         id: DialogueId,
         new_session: NewSession,
     ) -> Result<Option<CreatedSession>, DialogueError> {
-        let node = &self.node;
-        if node.is_draining() {
-            return Err(DialogueError::Draining);
-        }
-        node.check_participants(scope, &new_session.world, &new_session.npcs, &new_session.witnesses)
-            .await?;
-        let budgets = &node.ports.budgets;
-        let place = budgets
-            .reserve_dialogue(&node.ports.ledger, scope, Some(&new_session.player))
-            .await?;
         let resume_token = resume_token::generate_token();
-        let now = node.ports.clock.now();
+        let now = self.node.ports.clock.now();
         let dialogue = Dialogue {
             id,
             world: new_session.world,
@@ -219,8 +208,29 @@ impl Sessions {
             updated_at: now,
             head_turn: 0,
         };
-        if !node.ports.ledger.dialogues.create_dialogue(scope, &dialogue).await? {
-            return Ok(None);
+        let is_stored = self.create_dialogue(scope, &dialogue).await?;
+        Ok(is_stored.then_some(CreatedSession { dialogue, resume_token }))
+    }
+
+    /// Stores a new dialogue. False: the turn that caused the dialogue was rewound meanwhile.
+    pub(super) async fn create_dialogue(
+        &self,
+        scope: &TenantScope,
+        dialogue: &Dialogue,
+    ) -> Result<bool, DialogueError> {
+        let node = &self.node;
+        if node.is_draining() {
+            return Err(DialogueError::Draining);
+        }
+        node.check_participants(scope, &dialogue.world, &dialogue.npcs, &dialogue.witnesses)
+            .await?;
+        let ledger = &node.ports.ledger;
+        let budgets = &node.ports.budgets;
+        let place = budgets
+            .reserve_dialogue(ledger, scope, dialogue.player.as_ref())
+            .await?;
+        if !ledger.dialogues.create_dialogue(scope, dialogue).await? {
+            return Ok(false);
         }
         place.mark_stored();
         // No other process has assigned sequence numbers of the new dialogue.
@@ -229,7 +239,7 @@ impl Sessions {
             epoch: 0,
         };
         node.last_seqs.insert((scope.clone(), dialogue.id), first);
-        Ok(Some(CreatedSession { dialogue, resume_token }))
+        Ok(true)
     }
 
     /// Replaces a session's resume token; the previous token becomes void. `None`: the session does not exist.
@@ -558,29 +568,5 @@ impl Sessions {
     #[cfg(test)]
     pub(super) fn session_for_test(&self, key: &super::messages::DialogueKey) -> actix::Addr<super::session::Session> {
         self.node.sessions.find_live(key).expect("the test made it")
-    }
-
-    /// Sends a request with a permit to a session, and again to a fresh actor if the first actor stops too early.
-    async fn send_request<T>(
-        &self,
-        scope: &TenantScope,
-        id: DialogueId,
-        request: impl Fn(ReplyHandle<T>) -> SessionRequest,
-    ) -> Result<T, DialogueError> {
-        if id.kind() != DialogueKind::Session {
-            return Err(DialogueError::NotFound);
-        }
-        let key = (scope.clone(), id);
-        let is_here = self.node.sessions.find_live(&key).is_some();
-        if let Some(node) = self.node.remote_owner(&key, is_here).await {
-            return Err(DialogueError::NotOwner { node });
-        }
-        ask_actor(
-            &self.node,
-            scope.tenant(),
-            async || self.node.get_or_spawn_session(&key).await,
-            request,
-        )
-        .await
     }
 }

@@ -13,6 +13,7 @@ use super::{
     membership::Membership,
     messages::{DialogueKey, OwnershipLost},
     node::send_message,
+    npc_conversation::ConversationKind,
     registry::Registry,
 };
 use colloquy_core::scope::TenantScope;
@@ -117,7 +118,7 @@ async fn try_take_over_dead_nodes(node: &Arc<Registry>, membership: &Membership)
         for (tenant, conversation) in dead_node.auto_conversations {
             // The load takes ownership. If another node was faster, the actor stops again.
             if let Err(error) = node
-                .get_or_spawn_conversation(&(TenantScope::new(tenant), conversation))
+                .get_or_spawn_dialogue(&(TenantScope::new(tenant), conversation), ConversationKind::default)
                 .await
             {
                 tracing::warn!(dialogue = %conversation, %error, "a conversation could not be taken up");

@@ -21,14 +21,15 @@ use super::{
     ActorSettings, DialogueError,
     authored_npc::{AuthoredNpc, NpcCell, NpcKey},
     curator::Curator,
+    dialogue::{actor::DialogueActor, kind::DialogueBehaviour},
     event_log::EventLog,
     mailbox::ActorMailbox,
     membership::Membership,
     messages::{ClosedInLedger, CuratorRequest, DialogueKey, JobEnded, ResidencyPermit},
     node::{ActorDirectory, Node, send_message},
     npc::{FetchAuthored, NpcActor},
-    npc_conversation::{ConversationKind, NpcConversation},
-    session::{Session, SessionKind},
+    npc_conversation::ConversationKind,
+    session::SessionKind,
     use_cases::{Ports, UseCases},
 };
 use colloquy_core::{
@@ -60,6 +61,32 @@ pub(super) struct DialogueEntry<A: Actor> {
     pub log: Arc<EventLog>,
 }
 
+/// The dialogues of one kind.
+pub(super) type DialogueDirectory<K> = Directory<DialogueKey, DialogueEntry<DialogueActor<K>>>;
+
+/// A kind of dialogue, with its place in the registry.
+pub(super) trait RegisteredKind: DialogueBehaviour + Send {
+    const KIND: DialogueKind;
+
+    fn directory(registry: &Registry) -> &DialogueDirectory<Self>;
+}
+
+impl RegisteredKind for SessionKind {
+    const KIND: DialogueKind = DialogueKind::Session;
+
+    fn directory(registry: &Registry) -> &DialogueDirectory<Self> {
+        &registry.sessions
+    }
+}
+
+impl RegisteredKind for ConversationKind {
+    const KIND: DialogueKind = DialogueKind::NpcConversation;
+
+    fn directory(registry: &Registry) -> &DialogueDirectory<Self> {
+        &registry.conversations
+    }
+}
+
 pub(super) struct NpcEntry {
     pub actor: ActorEntry<NpcActor>,
     pub cell: Arc<NpcCell>,
@@ -68,8 +95,8 @@ pub(super) struct NpcEntry {
 /// The actors of the local node by id, above the node that the actors share.
 pub(super) struct Registry {
     pub node: Arc<Node>,
-    pub sessions: Directory<DialogueKey, DialogueEntry<Session>>,
-    pub conversations: Directory<DialogueKey, DialogueEntry<NpcConversation>>,
+    pub sessions: DialogueDirectory<SessionKind>,
+    pub conversations: DialogueDirectory<ConversationKind>,
     pub npcs: Directory<NpcKey, NpcEntry>,
     pub curators: Directory<TenantScope, ActorEntry<Curator>>,
 }
@@ -100,66 +127,33 @@ impl Registry {
         })
     }
 
-    /// Returns the session's actor; spawns a missing actor.
-    pub async fn get_or_spawn_session(&self, key: &DialogueKey) -> Result<Addr<Session>, DialogueError> {
-        self.get_or_spawn_dialogue(&self.sessions, key, |generation, log, residency| {
-            let node = Arc::clone(&self.node);
-            let arbiter = self.arbiter_for(key);
-            let key = key.clone();
-            Session::start_in_arbiter(arbiter, move |ctx| {
-                ctx.set_mailbox_capacity(MAILBOX_CAPACITY);
-                Session::new(node, key, generation, log, residency, SessionKind::default())
-            })
-        })
-        .await
-    }
-
-    /// Returns the conversation's actor; spawns a missing actor.
-    pub async fn get_or_spawn_conversation(&self, key: &DialogueKey) -> Result<Addr<NpcConversation>, DialogueError> {
-        self.get_or_spawn_conversation_as(false, key).await
-    }
-
-    /// As [`Self::get_or_spawn_conversation`], but a spawned actor stays silent until the first request.
-    pub async fn get_or_spawn_asleep(&self, key: &DialogueKey) -> Result<Addr<NpcConversation>, DialogueError> {
-        self.get_or_spawn_conversation_as(true, key).await
-    }
-
-    async fn get_or_spawn_conversation_as(
+    /// Returns the dialogue's actor. A missing actor is spawned with the state `new_kind`.
+    pub async fn get_or_spawn_dialogue<K: RegisteredKind>(
         &self,
-        sleeps: bool,
         key: &DialogueKey,
-    ) -> Result<Addr<NpcConversation>, DialogueError> {
-        self.get_or_spawn_dialogue(&self.conversations, key, |generation, log, residency| {
+        new_kind: impl Fn() -> K,
+    ) -> Result<Addr<DialogueActor<K>>, DialogueError> {
+        let spawn = |generation, log, residency| {
             let node = Arc::clone(&self.node);
-            let arbiter = self.arbiter_for(key);
-            let key = key.clone();
-            NpcConversation::start_in_arbiter(arbiter, move |ctx| {
+            let actor_key = key.clone();
+            let kind = new_kind();
+            DialogueActor::start_in_arbiter(self.arbiter_for(key), move |ctx| {
                 ctx.set_mailbox_capacity(MAILBOX_CAPACITY);
-                NpcConversation::new(node, key, generation, log, residency, ConversationKind::new(sleeps))
+                DialogueActor::new(node, actor_key, generation, log, residency, kind)
             })
-        })
-        .await
-    }
-
-    async fn get_or_spawn_dialogue<A: Actor>(
-        &self,
-        directory: &Directory<DialogueKey, DialogueEntry<A>>,
-        key: &DialogueKey,
-        spawn: impl Fn(u64, Arc<EventLog>, ResidencyPermit) -> Addr<A>,
-    ) -> Result<Addr<A>, DialogueError> {
-        self.spawn_with_room(key, |place| self.get_or_spawn_in_place(directory, key, place, &spawn))
+        };
+        self.spawn_with_room(key, |place| self.get_or_spawn_in_place(key, place, &spawn))
             .await
     }
 
     /// Returns the actor of a dialogue. A missing actor is spawned in `place`, or else in a free place.
-    fn get_or_spawn_in_place<A: Actor>(
+    fn get_or_spawn_in_place<K: RegisteredKind>(
         &self,
-        directory: &Directory<DialogueKey, DialogueEntry<A>>,
         key: &DialogueKey,
         place: Option<ResidencyPermit>,
-        spawn: impl Fn(u64, Arc<EventLog>, ResidencyPermit) -> Addr<A>,
-    ) -> Result<Result<Addr<A>, NoCapacity>, DialogueError> {
-        let mut shard = directory.lock_shard(key);
+        spawn: impl Fn(u64, Arc<EventLog>, ResidencyPermit) -> Addr<DialogueActor<K>>,
+    ) -> Result<Result<Addr<DialogueActor<K>>, NoCapacity>, DialogueError> {
+        let mut shard = K::directory(self).lock_shard(key);
         let now = self.ports.clock.monotonic_now();
         let (log, crashes) = match shard.get(key) {
             Some(entry) if entry.actor.addr.connected() => return Ok(Ok(entry.actor.addr.clone())),

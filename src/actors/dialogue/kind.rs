@@ -17,6 +17,10 @@ use colloquy_ports::ledger::rewinds::RewindRecord;
 
 /// A request to a dialogue's actor.
 pub(crate) trait DialogueRequest: Message<Result = ()> + Send + Unpin + 'static {
+    type Kind: DialogueBehaviour<Request = Self>;
+
+    /// Returns the state of an actor that is spawned for the request.
+    fn new_kind(&self) -> Self::Kind;
     fn needs(&self) -> RequestNeeds;
     fn reject_with(self, error: DialogueError);
 }

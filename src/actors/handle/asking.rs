@@ -1,50 +1,63 @@
-//! Sends requests to actors, with permits.
+//! Sends requests to the actors of dialogues, with permits.
 
 use std::time::Duration;
 
-use actix::{Addr, Handler};
+use actix::Handler;
 use tokio::sync::oneshot;
 
-use super::super::{
-    DialogueError,
-    mailbox::{Mailbox, QueuedMessage},
-    messages::ReplyHandle,
-    node::send_message,
-    registry::Registry,
+use super::{
+    super::{
+        DialogueError,
+        dialogue::{actor::DialogueActor, kind::DialogueRequest},
+        mailbox::{Mailbox, QueuedMessage},
+        messages::ReplyHandle,
+        node::send_message,
+        registry::RegisteredKind,
+    },
+    Sessions,
 };
-use colloquy_core::ids::TenantId;
+use colloquy_core::{ids::DialogueId, scope::TenantScope};
 
 /// How often a request is sent to a fresh actor when the previous actor stopped before handling the request.
 const MAX_ASK_ATTEMPTS: usize = 4;
 
-/// Sends a request with a permit to a dialogue's actor. Sends the request again to a fresh actor if the first actor
-/// stopped before handling the request.
-pub(in super::super) async fn ask_actor<A, M, T>(
-    node: &Registry,
-    tenant: &TenantId,
-    actor: impl AsyncFn() -> Result<Addr<A>, DialogueError>,
-    request: impl Fn(ReplyHandle<T>) -> M,
-) -> Result<T, DialogueError>
-where
-    A: Mailbox + Handler<QueuedMessage<M>>,
-    M: Send + 'static,
-{
-    for _ in 0..MAX_ASK_ATTEMPTS {
-        let permit = node.admission.acquire_share(tenant)?;
-        let addr = actor().await?;
-        let (reply, answer) = oneshot::channel();
-        let span = tracing::Span::current();
-        if send_message(node, &addr, request(ReplyHandle { reply, permit, span }))
-            .await
-            .is_err()
-        {
-            continue;
+impl Sessions {
+    /// Sends a request with a permit to a dialogue of the request's kind. Sends the request again to a fresh actor if the
+    /// first actor stopped before handling the request.
+    pub(in super::super) async fn send_request<R, T>(
+        &self,
+        scope: &TenantScope,
+        id: DialogueId,
+        request: impl Fn(ReplyHandle<T>) -> R,
+    ) -> Result<T, DialogueError>
+    where
+        R: DialogueRequest<Kind: RegisteredKind>,
+        DialogueActor<R::Kind>: Mailbox + Handler<QueuedMessage<R>>,
+    {
+        let node = &self.node;
+        if id.kind() != R::Kind::KIND {
+            return Err(DialogueError::NotFound);
         }
-        if let Ok(answer) = answer.await {
-            return answer;
+        let key = (scope.clone(), id);
+        let is_here = R::Kind::directory(node).find_live(&key).is_some();
+        if let Some(node) = node.remote_owner(&key, is_here).await {
+            return Err(DialogueError::NotOwner { node });
         }
+        for _ in 0..MAX_ASK_ATTEMPTS {
+            let permit = node.admission.acquire_share(scope.tenant())?;
+            let (reply, answer) = oneshot::channel();
+            let span = tracing::Span::current();
+            let message = request(ReplyHandle { reply, permit, span });
+            let addr = node.get_or_spawn_dialogue(&key, || message.new_kind()).await?;
+            if send_message(node, &addr, message).await.is_err() {
+                continue;
+            }
+            if let Ok(answer) = answer.await {
+                return answer;
+            }
+        }
+        Err(DialogueError::Overloaded {
+            retry_after: Duration::from_secs(1),
+        })
     }
-    Err(DialogueError::Overloaded {
-        retry_after: Duration::from_secs(1),
-    })
 }

@@ -9,8 +9,8 @@ use super::ConversationRequest;
 use crate::{
     DialogueError, InterruptCommand, InterruptOutcome, Listener, NewConversation, NewSession,
     dialogue::rewind_run::REWIND_RETRY_AFTER,
-    handle::{Sessions, ask_actor},
-    messages::{AttachedListener, CREATED_SEQ, ConversationSnapshot, CreatedSession, LastSeq, ReplyHandle},
+    handle::Sessions,
+    messages::{AttachedListener, ConversationSnapshot, CreatedSession},
     node::ActorDirectory,
     running_turn::TurnOutcome,
 };
@@ -60,21 +60,6 @@ impl NpcConversations {
         new_conversation: NewConversation,
     ) -> Result<Dialogue, DialogueError> {
         let node = self.0.node();
-        if node.is_draining() {
-            return Err(DialogueError::Draining);
-        }
-        node.check_participants(
-            scope,
-            &new_conversation.world,
-            &new_conversation.npcs,
-            &new_conversation.witnesses,
-        )
-        .await?;
-        let place = node
-            .ports
-            .budgets
-            .reserve_dialogue(&node.ports.ledger, scope, None)
-            .await?;
         let now = node.ports.clock.now();
         let dialogue = Dialogue {
             id: node.ports.ids.next_dialogue_id(DialogueKind::NpcConversation),
@@ -103,14 +88,7 @@ impl NpcConversations {
             updated_at: now,
             head_turn: 0,
         };
-        node.ports.ledger.dialogues.create_dialogue(scope, &dialogue).await?;
-        place.mark_stored();
-        // No other process has assigned sequence numbers of the new dialogue.
-        let first = LastSeq {
-            seq: CREATED_SEQ,
-            epoch: 0,
-        };
-        node.last_seqs.insert((scope.clone(), dialogue.id), first);
+        self.0.create_dialogue(scope, &dialogue).await?;
         if new_conversation.auto {
             self.wake_conversation(scope, dialogue.id).await;
         }
@@ -127,7 +105,8 @@ impl NpcConversations {
 
     /// Returns the state of the conversation.
     pub async fn snapshot(&self, scope: &TenantScope, id: DialogueId) -> Result<ConversationSnapshot, DialogueError> {
-        self.send_request(scope, id, |reply| ConversationRequest::Snapshot { reply })
+        self.0
+            .send_request(scope, id, |reply| ConversationRequest::Snapshot { reply })
             .await
     }
 
@@ -148,12 +127,7 @@ impl NpcConversations {
             wakes,
             reply,
         };
-        self.send_request_as(scope, id, !wakes, request).await
-    }
-
-    /// Removes a listener. An unknown listener is no error.
-    pub fn detach_listener(&self, scope: &TenantScope, id: DialogueId, listener: u64) {
-        self.0.detach_listener(scope, id, listener);
+        self.0.send_request(scope, id, request).await
     }
 
     /// Requests one line, even during a pause. The receiver gets the line, and fails when the conversation ends or the
@@ -163,7 +137,8 @@ impl NpcConversations {
         scope: &TenantScope,
         id: DialogueId,
     ) -> Result<tokio::sync::oneshot::Receiver<TurnOutcome>, DialogueError> {
-        self.send_request(scope, id, |reply| ConversationRequest::Step { reply })
+        self.0
+            .send_request(scope, id, |reply| ConversationRequest::Step { reply })
             .await
     }
 
@@ -175,11 +150,12 @@ impl NpcConversations {
         id: DialogueId,
         command: InterruptCommand,
     ) -> Result<InterruptOutcome, DialogueError> {
-        self.send_request(scope, id, |reply| ConversationRequest::Interrupt {
-            command: command.clone(),
-            reply,
-        })
-        .await
+        self.0
+            .send_request(scope, id, |reply| ConversationRequest::Interrupt {
+                command: command.clone(),
+                reply,
+            })
+            .await
     }
 
     /// Continues after a pause. A line that was cut a moment ago is resumed if no later line exists. Harmless without a
@@ -190,11 +166,12 @@ impl NpcConversations {
         id: DialogueId,
         who: &Principal,
     ) -> Result<ConversationSnapshot, DialogueError> {
-        self.send_request(scope, id, |reply| ConversationRequest::Resume {
-            who: who.clone(),
-            reply,
-        })
-        .await
+        self.0
+            .send_request(scope, id, |reply| ConversationRequest::Resume {
+                who: who.clone(),
+                reply,
+            })
+            .await
     }
 
     /// Opens a session of a player with all NPCs of the conversation. The conversation pauses (`joined`), and a running
@@ -234,6 +211,7 @@ impl NpcConversations {
         player: PlayerId,
     ) -> Result<Option<CreatedSession>, DialogueError> {
         let point = self
+            .0
             .send_request(scope, id, |reply| ConversationRequest::Join { reply })
             .await?;
         failpoint!("join.placed");
@@ -343,43 +321,8 @@ impl NpcConversations {
         id: DialogueId,
         reason: &'static str,
     ) -> Result<(), DialogueError> {
-        self.send_request(scope, id, |reply| ConversationRequest::End { reason, reply })
+        self.0
+            .send_request(scope, id, |reply| ConversationRequest::End { reason, reply })
             .await
-    }
-
-    async fn send_request<T>(
-        &self,
-        scope: &TenantScope,
-        id: DialogueId,
-        request: impl Fn(ReplyHandle<T>) -> ConversationRequest,
-    ) -> Result<T, DialogueError> {
-        self.send_request_as(scope, id, false, request).await
-    }
-
-    /// As [`Self::send_request`]; with `asleep`, a conversation that was not in memory is loaded asleep.
-    async fn send_request_as<T>(
-        &self,
-        scope: &TenantScope,
-        id: DialogueId,
-        asleep: bool,
-        request: impl Fn(ReplyHandle<T>) -> ConversationRequest,
-    ) -> Result<T, DialogueError> {
-        if id.kind() != DialogueKind::NpcConversation {
-            return Err(DialogueError::NotFound);
-        }
-        let node = self.0.node();
-        let key = (scope.clone(), id);
-        let is_here = node.conversations.find_live(&key).is_some();
-        if let Some(node) = node.remote_owner(&key, is_here).await {
-            return Err(DialogueError::NotOwner { node });
-        }
-        let actor = async || {
-            if asleep {
-                node.get_or_spawn_asleep(&key).await
-            } else {
-                node.get_or_spawn_conversation(&key).await
-            }
-        };
-        ask_actor(node, scope.tenant(), actor, request).await
     }
 }

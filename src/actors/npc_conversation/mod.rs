@@ -75,15 +75,6 @@ pub(super) struct ConversationKind {
     asleep: bool,
 }
 
-impl ConversationKind {
-    pub fn new(asleep: bool) -> Self {
-        Self {
-            asleep,
-            ..Self::default()
-        }
-    }
-}
-
 /// A caller that waits for a rewind.
 pub(super) enum ConversationCaller {
     Rewind(ReplyHandle<InterruptOutcome>),

@@ -15,7 +15,8 @@ use colloquy_dialogue::events::EventBody;
 use colloquy_ports::ledger::dialogues::OwnerWriteOutcome;
 
 /// Continues a request after a pause, or its end, was written or refused.
-type AfterPause = Box<dyn FnOnce(&mut NpcConversation, Result<(), DialogueError>, &mut Context<NpcConversation>)>;
+type AfterPause =
+    Box<dyn FnOnce(&mut NpcConversation, Result<(), DialogueError>, &mut Context<NpcConversation>) + Send>;
 
 /// A pause, or the end of a pause, to be written to the ledger.
 pub(super) struct PauseWrite {
@@ -34,7 +35,7 @@ impl NpcConversation {
         paused: bool,
         reason: &'static str,
         ctx: &mut Context<Self>,
-        on_written: impl FnOnce(&mut Self, Result<(), DialogueError>, &mut Context<Self>) + 'static,
+        on_written: impl FnOnce(&mut Self, Result<(), DialogueError>, &mut Context<Self>) + Send + 'static,
     ) {
         let write = PauseWrite {
             paused,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use actix::Message;
 use tokio::sync::oneshot;
 
+use super::ConversationKind;
 use crate::{
     DialogueError, InterruptCommand, InterruptOutcome, Listener,
     dialogue::{decisions::RequestNeeds, kind::DialogueRequest},
@@ -57,6 +58,15 @@ pub(crate) enum ConversationRequest {
 pub(crate) struct ContinueTalking;
 
 impl DialogueRequest for ConversationRequest {
+    type Kind = ConversationKind;
+
+    fn new_kind(&self) -> ConversationKind {
+        ConversationKind {
+            asleep: matches!(self, Self::Attach { wakes: false, .. }),
+            ..ConversationKind::default()
+        }
+    }
+
     fn needs(&self) -> RequestNeeds {
         match self {
             Self::Snapshot { .. } | Self::End { .. } => RequestNeeds::Nothing,

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Instant};
 
 use actix::Message;
 
+use super::SessionKind;
 use crate::{
     AcceptedLine, DialogueError, InterruptCommand, InterruptOutcome, Listener, PlayerLine, RegenerateCommand,
     ResumeCommand,
@@ -64,6 +65,12 @@ pub(crate) enum SessionRequest {
 }
 
 impl DialogueRequest for SessionRequest {
+    type Kind = SessionKind;
+
+    fn new_kind(&self) -> SessionKind {
+        SessionKind::default()
+    }
+
     fn needs(&self) -> RequestNeeds {
         match self {
             Self::Say { .. } => RequestNeeds::OpenAndServing,

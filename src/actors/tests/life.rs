@@ -6,6 +6,7 @@ use super::world::{PATIENCE, TestWorld, test_actor_settings, test_dialogue_setti
 use crate::{
     AcceptedLine, ActorSettings, DialogueError,
     metrics::{ActorKind, FencedWrite},
+    session::SessionKind,
 };
 use colloquy_memory::turn::TurnStatus;
 use colloquy_ports::{
@@ -113,7 +114,13 @@ async fn actor_that_keeps_panicking_is_respawned_with_backoff() {
     assert!(!waits.is_empty());
     assert!(waits.iter().all(|wait| *wait <= Duration::from_secs(10)));
     let back = async {
-        while world.sessions.node_for_test().get_or_spawn_session(&key).await.is_err() {
+        while world
+            .sessions
+            .node_for_test()
+            .get_or_spawn_dialogue(&key, SessionKind::default)
+            .await
+            .is_err()
+        {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };

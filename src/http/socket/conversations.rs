@@ -58,7 +58,7 @@ impl SocketState {
             .attach_listener(&scope, id, subscription.clone(), message.last_seq, wakes)
             .await?;
         if let Some((listener, _)) = earlier {
-            conversations.detach_listener(&scope, id, listener);
+            self.state.sessions.detach_listener(&scope, id, listener);
         }
         let _ = connection.send_text(events::write_event(&ConversationCreated {
             re,
@@ -85,7 +85,6 @@ impl SocketState {
         };
         self.state
             .sessions
-            .npc_conversations()
             .detach_listener(&principal.scope(), id, opened.listener);
         Ok(())
     }

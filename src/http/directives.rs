@@ -7,17 +7,18 @@ use utoipa::ToSchema;
 
 use super::{
     AppState,
-    dry_run::{self, PutQuery},
+    authored::{ConditionalEdit, PutRequest, StoredByPut, authored_list, authored_resource, parse_id},
+    dry_run::PutQuery,
     errors::{Code, Problem},
-    etag::{self, IfMatch},
     extract::{Author, Authorized, Body, Path, QueryParams},
     pagination::{Items, PageQuery},
-    uncancelled::run_uncancelled,
     validate::one_line_label,
-    worlds,
 };
 use colloquy_core::ids::{DirectiveId, WorldId};
-use colloquy_memory::directive::{Directive, KeyPattern, MAX_KEYS, MAX_LINE_CHARS, MAX_LINES, MAX_TEXT_CHARS};
+use colloquy_memory::{
+    authored::World,
+    directive::{Directive, KeyPattern, MAX_KEYS, MAX_LINE_CHARS, MAX_LINES, MAX_TEXT_CHARS},
+};
 use colloquy_ports::ledger::authored::PutOutcome;
 
 /// A directive as its author writes it. A text, an instruction or a failure condition is needed.
@@ -93,21 +94,14 @@ pub async fn put_directive(
     body: Body<DirectiveBody>,
 ) -> Result<HttpResponse, Problem> {
     let (world, name) = path.0;
-    let id: DirectiveId = name
-        .parse()
-        .map_err(|error| Problem::invalid_field("directive", format!("{error}")))?;
-    let if_match = IfMatch::from_put_request(&request)?;
+    let key = (world, parse_id("directive", &name)?);
+    let put = PutRequest::<Directive>::new(state, caller, key, &query.0, &request)?;
     let body = body.value;
-    if let Some((field, fault)) = body.find_fault(&world) {
+    if let Some((field, fault)) = body.find_fault(&put.key.0) {
         return Err(Problem::invalid_field(field, fault));
     }
-    run_uncancelled(async move {
-        let store = &state.services.ledger.directives;
-        if if_match == IfMatch::MustExist && store.load_directive(&caller.scope, &world, &id).await?.is_none() {
-            return Err(etag::version_mismatch_error(0));
-        }
-        let edit = caller.new_edit(&state, "directive.put", format!("{world}/{id}"));
-        let mut directive = Directive {
+    put.store(move |_, (world, id), updated_at| {
+        Ok(Directive {
             world: world.clone(),
             id: id.clone(),
             keys: body.keys,
@@ -116,106 +110,44 @@ pub async fn put_directive(
             fails_if: body.fails_if,
             priority: body.priority,
             version: 0,
-            updated_at: edit.made_at,
-        };
-        if query.0.is_dry_run() {
-            worlds::find_world(&state, &caller, &world).await?;
-            let stored = store.load_directive(&caller.scope, &world, &id).await?;
-            directive.version = dry_run::next_version(stored.map(|stored| stored.version), if_match)?;
-            return Ok(HttpResponse::Ok().json(directive));
-        }
-        let version = if_match.expected_version();
-        let outcome = store.put_directive(&caller.scope, &directive, version, &edit).await?;
-        if let PutOutcome::Full { most: max } = outcome {
-            let detail = format!("a world may have {max} directives; delete some that nobody needs");
-            return Err(Problem::new(Code::TooManyDirectives, detail));
-        }
-        let created = etag::created_by_put(outcome, if_match, "world")?;
-        state.sessions.forget_authored_everywhere(&caller.scope, &world).await;
-        let stored = find_directive(&state, &caller, &world, &id).await?;
-        let location = format!("/v1/worlds/{world}/directives/{id}");
-        Ok(etag::respond_stored(created, &location, stored.version, &stored))
+            updated_at,
+        })
     })
     .await
 }
 
-/// Returns a directive.
-#[utoipa::path(
-    tag = "directives",
-    params(("world" = String, Path), ("directive" = String, Path)),
-    responses((status = 200, body = Directive), (status = 304, description = "If-None-Match names this version")),
-    extensions(("x-roles" = json!(["admin", "backend"]))),
-)]
-#[get("/v1/worlds/{world}/directives/{directive}")]
-pub async fn get_directive(
-    state: web::Data<AppState>,
-    caller: Authorized<Author>,
-    path: Path<(WorldId, DirectiveId)>,
-    request: HttpRequest,
-) -> Result<HttpResponse, Problem> {
-    let (world, id) = path.0;
-    let directive = find_directive(&state, &caller, &world, &id).await?;
-    Ok(etag::respond_found(&request, directive.version, &directive))
+impl StoredByPut for Directive {
+    async fn find_refusal(&self, put: &ConditionalEdit<'_>) -> Result<Option<PutOutcome>, Problem> {
+        let authored = &put.state.services.ledger.authored;
+        let world = authored.load_world(put.scope, &self.world).await?;
+        Ok(world.is_none().then_some(PutOutcome::NoParent))
+    }
+    async fn put(&self, put: &ConditionalEdit<'_>) -> Result<PutOutcome, Problem> {
+        let store = &put.state.services.ledger.directives;
+        match store.put_directive(put.scope, self, put.if_version, put.edit).await? {
+            PutOutcome::Full { most: max } => {
+                let detail = format!("a world may have {max} directives; delete some that nobody needs");
+                Err(Problem::new(Code::TooManyDirectives, detail))
+            }
+            outcome => Ok(outcome),
+        }
+    }
 }
 
-/// Lists the directives of a world.
-#[utoipa::path(
-    tag = "directives",
-    params(("world" = String, Path), PageQuery),
-    responses((status = 200, body = Items<Directive>)),
-    extensions(("x-roles" = json!(["admin", "backend"]))),
-)]
-#[get("/v1/worlds/{world}/directives")]
-pub async fn list_directives(
-    state: web::Data<AppState>,
-    caller: Authorized<Author>,
-    path: Path<WorldId>,
-    query: QueryParams<PageQuery>,
-) -> Result<HttpResponse, Problem> {
-    let page = query.0.parse_page::<DirectiveId>(&state)?;
-    let world = path.0;
-    worlds::find_world(&state, &caller, &world).await?;
-    let store = &state.services.ledger.directives;
-    let directives = store.list_directives(&caller.scope, &world, &page).await?;
-    Ok(HttpResponse::Ok().json(Items::from(directives)))
+authored_resource! {
+    Directive is "directive" of "world", logged as "directive";
+    tag "directives", "/v1/worlds/{world}/directives/{directive}",
+        key (WorldId, DirectiveId) = "world" world, "directive" directive;
+    store directives: load_directive, delete_directive;
+    /// Returns a directive.
+    get get_directive;
+    /// Deletes a directive. Later turns do without it.
+    delete delete_directive;
 }
 
-/// Deletes a directive. Later turns do without it.
-#[utoipa::path(
-    tag = "directives",
-    params(("world" = String, Path), ("directive" = String, Path), ("If-Match" = Option<String>, Header, description = "The ETag of what is to be deleted, or *")),
-    responses((status = 204), (status = 412, description = "Another version is stored")),
-    extensions(("x-roles" = json!(["admin", "backend"]))),
-)]
-#[delete("/v1/worlds/{world}/directives/{directive}")]
-pub async fn delete_directive(
-    state: web::Data<AppState>,
-    caller: Authorized<Author>,
-    path: Path<(WorldId, DirectiveId)>,
-    request: HttpRequest,
-) -> Result<HttpResponse, Problem> {
-    let (world, id) = path.0;
-    let if_match = IfMatch::from_request(&request)?;
-    run_uncancelled(async move {
-        let edit = caller.new_edit(&state, "directive.delete", format!("{world}/{id}"));
-        let store = &state.services.ledger.directives;
-        let version = if_match.expected_version();
-        let outcome = store
-            .delete_directive(&caller.scope, &world, &id, version, &edit)
-            .await?;
-        state.sessions.forget_authored_everywhere(&caller.scope, &world).await;
-        etag::respond_deleted(outcome, "directive")
-    })
-    .await
-}
-
-async fn find_directive<A>(
-    state: &AppState,
-    caller: &Authorized<A>,
-    world: &WorldId,
-    id: &DirectiveId,
-) -> Result<Directive, Problem> {
-    let store = &state.services.ledger.directives;
-    let directive = store.load_directive(&caller.scope, world, id).await?;
-    directive.ok_or_else(|| Problem::not_found("directive"))
+authored_list! {
+    /// Lists the directives of a world.
+    list_directives: Directive by DirectiveId, of World;
+    tag "directives", "/v1/worlds/{world}/directives", key WorldId = "world" world;
+    store directives: list_directives;
 }

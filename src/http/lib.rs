@@ -9,6 +9,7 @@
 mod actions;
 mod asyncapi;
 mod audit;
+mod authored;
 mod awaited_turn;
 mod backlog;
 mod bounds;

@@ -7,21 +7,21 @@ use utoipa::ToSchema;
 
 use super::{
     AppState,
-    dry_run::{self, PutQuery},
+    authored::{ConditionalEdit, PutRequest, StoredByPut, authored_list, authored_resource, find_resource, parse_id},
+    dry_run::PutQuery,
     errors::Problem,
-    etag::{self, IfMatch},
     extract::{Author, Authorized, Body, Path, QueryParams},
     pagination::{Items, PageQuery},
-    uncancelled::run_uncancelled,
     world_state::CauseView,
-    worlds,
 };
 use colloquy_core::ids::{LoreId, WorldId};
 use colloquy_dialogue::knowledge::lore;
 use colloquy_memory::{
+    authored::World,
     lore::{LoreEntry, LoreText},
     state::StateChange,
 };
+use colloquy_ports::ledger::authored::PutOutcome;
 
 /// Most changes in the history of an entry.
 const MAX_HISTORY: usize = 200;
@@ -61,84 +61,45 @@ pub async fn put_lore(
     body: Body<LoreBody>,
 ) -> Result<HttpResponse, Problem> {
     let (world, name) = path.0;
-    let id: LoreId = name
-        .parse()
-        .map_err(|error| Problem::invalid_field("lore", format!("{error}")))?;
-    let if_match = IfMatch::from_put_request(&request)?;
-    run_uncancelled(async move {
-        let store = &state.services.ledger.lore;
-        if if_match == IfMatch::MustExist && store.load_lore(&caller.scope, &world, &id).await?.is_none() {
-            return Err(etag::version_mismatch_error(0));
-        }
-        let edit = caller.new_edit(&state, "lore.put", format!("{world}/{id}"));
-        let mut entry = LoreEntry {
+    let key = (world, parse_id("lore", &name)?);
+    let put = PutRequest::<LoreEntry>::new(state, caller, key, &query.0, &request)?;
+    put.store(move |_, (world, id), updated_at| {
+        Ok(LoreEntry {
             world: world.clone(),
             id: id.clone(),
             text: body.value.0,
             version: 0,
-            updated_at: edit.made_at,
-        };
-        let version = if_match.expected_version();
-        if query.0.is_dry_run() {
-            let refusal = store.check_put(&caller.scope, &entry, version).await?;
-            let stored = store.load_lore(&caller.scope, &world, &id).await?;
-            let stored_version = stored.map(|entry| entry.version);
-            entry.version = dry_run::next_version_unless(refusal, stored_version, if_match, "world")?;
-            return Ok(HttpResponse::Ok().json(entry));
-        }
-        let outcome = lore::write_lore(&state.services, &caller.scope, entry, version, &edit).await?;
-        let created = etag::created_by_put(outcome, if_match, "world")?;
-        state.sessions.forget_authored_everywhere(&caller.scope, &world).await;
-        let stored = find_lore(&state, &caller, &world, &id).await?;
-        let location = format!("/v1/worlds/{world}/lore/{id}");
-        Ok(etag::respond_stored(created, &location, stored.version, &stored))
+            updated_at,
+        })
     })
     .await
 }
 
-/// Returns an entry of the world's lore.
-#[utoipa::path(
-    tag = "lore",
-    params(("world" = String, Path), ("lore" = String, Path)),
-    responses((status = 200, body = LoreEntry), (status = 304, description = "If-None-Match names this version")),
-    extensions(("x-roles" = json!(["admin", "backend"]))),
-)]
-#[get("/v1/worlds/{world}/lore/{lore}")]
-pub async fn get_lore(
-    state: web::Data<AppState>,
-    caller: Authorized<Author>,
-    path: Path<(WorldId, LoreId)>,
-    request: HttpRequest,
-) -> Result<HttpResponse, Problem> {
-    let (world, id) = path.0;
-    let entry = find_lore(&state, &caller, &world, &id).await?;
-    Ok(etag::respond_found(&request, entry.version, &entry))
+impl StoredByPut for LoreEntry {
+    async fn find_refusal(&self, put: &ConditionalEdit<'_>) -> Result<Option<PutOutcome>, Problem> {
+        let store = &put.state.services.ledger.lore;
+        Ok(store.check_put(put.scope, self, put.if_version).await?)
+    }
+    async fn put(&self, put: &ConditionalEdit<'_>) -> Result<PutOutcome, Problem> {
+        Ok(lore::write_lore(&put.state.services, put.scope, self.clone(), put.if_version, put.edit).await?)
+    }
 }
 
-/// Lists the lore of a world.
-#[utoipa::path(
-    tag = "lore",
-    params(("world" = String, Path), PageQuery),
-    responses((status = 200, body = Items<LoreEntry>)),
-    extensions(("x-roles" = json!(["admin", "backend"]))),
-)]
-#[get("/v1/worlds/{world}/lore")]
-pub async fn list_lore(
-    state: web::Data<AppState>,
-    caller: Authorized<Author>,
-    path: Path<WorldId>,
-    query: QueryParams<PageQuery>,
-) -> Result<HttpResponse, Problem> {
-    let page = query.0.parse_page::<LoreId>(&state)?;
-    let world = path.0;
-    worlds::find_world(&state, &caller, &world).await?;
-    let entries = state
-        .services
-        .ledger
-        .lore
-        .list_lore(&caller.scope, &world, &page)
-        .await?;
-    Ok(HttpResponse::Ok().json(Items::from(entries)))
+authored_resource! {
+    LoreEntry is "lore entry" of "world", logged as "lore";
+    tag "lore", "/v1/worlds/{world}/lore/{lore}", key (WorldId, LoreId) = "world" world, "lore" lore;
+    store lore: load_lore, delete_lore;
+    /// Returns an entry of the world's lore.
+    get get_lore;
+    /// Hides an entry: from now on, the entry is in no prompt.
+    delete delete_lore;
+}
+
+authored_list! {
+    /// Lists the lore of a world.
+    list_lore: LoreEntry by LoreId, of World;
+    tag "lore", "/v1/worlds/{world}/lore", key WorldId = "world" world;
+    store lore: list_lore;
 }
 
 /// A change of the world's state that an entry follows.
@@ -173,13 +134,12 @@ pub async fn lore_history(
     caller: Authorized<Author>,
     path: Path<(WorldId, LoreId)>,
 ) -> Result<HttpResponse, Problem> {
-    let (world, id) = path.0;
-    let entry = find_lore(&state, &caller, &world, &id).await?;
+    let entry: LoreEntry = find_resource(&state, &caller, &path.0).await?;
     let changes = state
         .services
         .ledger
         .state
-        .load_changes_since(&caller.scope, &world, 0)
+        .load_changes_since(&caller.scope, &entry.world, 0)
         .await?;
     let mut related_changes: Vec<_> = changes
         .changes
@@ -194,41 +154,4 @@ pub async fn lore_history(
     Ok(HttpResponse::Ok().json(LoreHistoryView {
         items: entries.collect(),
     }))
-}
-
-/// Hides an entry: from now on, the entry is in no prompt.
-#[utoipa::path(
-    tag = "lore",
-    params(("world" = String, Path), ("lore" = String, Path), ("If-Match" = Option<String>, Header, description = "The ETag of what is to be deleted, or *")),
-    responses((status = 204), (status = 412, description = "Another version is stored")),
-    extensions(("x-roles" = json!(["admin", "backend"]))),
-)]
-#[delete("/v1/worlds/{world}/lore/{lore}")]
-pub async fn delete_lore(
-    state: web::Data<AppState>,
-    caller: Authorized<Author>,
-    path: Path<(WorldId, LoreId)>,
-    request: HttpRequest,
-) -> Result<HttpResponse, Problem> {
-    let (world, id) = path.0;
-    let if_match = IfMatch::from_request(&request)?;
-    run_uncancelled(async move {
-        let edit = caller.new_edit(&state, "lore.delete", format!("{world}/{id}"));
-        let store = &state.services.ledger.lore;
-        let version = if_match.expected_version();
-        let outcome = store.delete_lore(&caller.scope, &world, &id, version, &edit).await?;
-        state.sessions.forget_authored_everywhere(&caller.scope, &world).await;
-        etag::respond_deleted(outcome, "lore entry")
-    })
-    .await
-}
-
-async fn find_lore<A>(
-    state: &AppState,
-    caller: &Authorized<A>,
-    world: &WorldId,
-    id: &LoreId,
-) -> Result<LoreEntry, Problem> {
-    let entry = state.services.ledger.lore.load_lore(&caller.scope, world, id).await?;
-    entry.ok_or_else(|| Problem::not_found("lore entry"))
 }

@@ -8,17 +8,17 @@ use utoipa::ToSchema;
 
 use super::{
     AppState,
-    dry_run::{self, PutQuery},
+    authored::{ConditionalEdit, PutRequest, StoredByPut, authored_list, authored_resource, parse_id},
+    dry_run::PutQuery,
     errors::Problem,
-    etag::{self, IfMatch},
     extract::{Author, Authorized, Body, Path, QueryParams},
     pagination::{Items, PageQuery},
-    uncancelled::run_uncancelled,
     validate::{display_name, one_line_label},
     worlds::{self, SettingsBody},
 };
 use colloquy_core::ids::{FactionId, NpcId, WorldId};
-use colloquy_memory::authored::{Language, Npc, Persona};
+use colloquy_memory::authored::{Language, Npc, Persona, World};
+use colloquy_ports::ledger::authored::PutOutcome;
 
 /// An NPC as its author writes it.
 #[derive(Debug, Deserialize, Validate, ToSchema)]
@@ -129,119 +129,62 @@ pub async fn put_npc(
     body: Body<NpcBody>,
 ) -> Result<HttpResponse, Problem> {
     let (world, name) = path.0;
-    let id: NpcId = name
-        .parse()
-        .map_err(|error| Problem::invalid_field("npc", format!("{error}")))?;
-    let if_match = IfMatch::from_put_request(&request)?;
-    let edit = caller.new_edit(&state, "npc.put", format!("{world}/{id}"));
-    let authored = &state.services.ledger.authored;
+    let key = (world, parse_id("npc", &name)?);
+    let put = PutRequest::<Npc>::new(state, caller, key, &query.0, &request)?;
+    let state = &put.state;
+    let (world, id) = &put.key;
     let language = match body.value.language {
         Some(language) => language,
         // An unknown world is refused below.
         None => {
-            (authored.load_world(&caller.scope, &world).await?).map_or_else(Language::default, |world| world.language)
+            let authored = &state.services.ledger.authored;
+            let stored_world = authored.load_world(&put.caller.scope, world).await?;
+            stored_world.map_or_else(Language::default, |world| world.language)
         }
     };
-    let mut npc = body.value.into_npc(world.clone(), language, id.clone(), edit.made_at)?;
+    let now = state.services.clock.now();
+    let npc = body.value.into_npc(world.clone(), language, id.clone(), now)?;
     if let Some(model) = &npc.model
         && !state.services.models.is_model_allowed(model)
     {
         let detail = "is not one that the operator lets NPCs name";
         return Err(Problem::invalid_field("model", detail));
     }
-    worlds::check_models(&state, &npc.settings)?;
+    worlds::check_models(state, &npc.settings)?;
     if query.0.is_dry_run() {
-        worlds::find_world(&state, &caller, &world).await?;
-        let stored = authored.load_npc(&caller.scope, &world, &id).await?;
-        npc.version = dry_run::next_version(stored.as_ref().map(|stored| stored.version), if_match)?;
-        if let Some(stored) = stored {
-            npc.has_scenarios = stored.has_scenarios;
-            npc.has_tells = stored.has_tells;
-        }
-        return Ok(HttpResponse::Ok().json(npc));
+        worlds::find_world(state, &put.caller, world).await?;
     }
-    run_uncancelled(async move {
-        let store = &state.services.ledger.authored;
-        if if_match == IfMatch::MustExist && store.load_npc(&caller.scope, &world, &id).await?.is_none() {
-            return Err(etag::version_mismatch_error(0));
-        }
-        let version = if_match.expected_version();
-        let outcome = store.put_npc(&caller.scope, &npc, version, &edit).await?;
-        let created = etag::created_by_put(outcome, if_match, "world")?;
-        state.sessions.forget_authored_everywhere(&caller.scope, &world).await;
-        let stored = find_npc(&state, &caller, &world, &id).await?;
-        let location = format!("/v1/worlds/{world}/npcs/{id}");
-        Ok(etag::respond_stored(created, &location, stored.version, &stored))
-    })
-    .await
+    put.store(move |_, _, updated_at| Ok(Npc { updated_at, ..npc })).await
 }
 
-/// Returns an NPC.
-#[utoipa::path(
-    tag = "npcs",
-    params(("world" = String, Path), ("npc" = String, Path)),
-    responses((status = 200, body = Npc), (status = 304, description = "If-None-Match names this version")),
-    extensions(("x-roles" = json!(["admin", "backend"]))),
-)]
-#[get("/v1/worlds/{world}/npcs/{npc}")]
-pub async fn get_npc(
-    state: web::Data<AppState>,
-    caller: Authorized<Author>,
-    path: Path<(WorldId, NpcId)>,
-    request: HttpRequest,
-) -> Result<HttpResponse, Problem> {
-    let npc = find_npc(&state, &caller, &path.0.0, &path.0.1).await?;
-    Ok(etag::respond_found(&request, npc.version, &npc))
+impl StoredByPut for Npc {
+    async fn put(&self, put: &ConditionalEdit<'_>) -> Result<PutOutcome, Problem> {
+        let store = &put.state.services.ledger.authored;
+        Ok(store.put_npc(put.scope, self, put.if_version, put.edit).await?)
+    }
+    fn keep_derived_fields(&mut self, stored: &Self) {
+        self.has_scenarios = stored.has_scenarios;
+        self.has_tells = stored.has_tells;
+    }
 }
 
-/// Lists the NPCs of a world.
-#[utoipa::path(
-    tag = "npcs",
-    params(("world" = String, Path), PageQuery),
-    responses((status = 200, body = Items<Npc>)),
-    extensions(("x-roles" = json!(["admin", "backend"]))),
-)]
-#[get("/v1/worlds/{world}/npcs")]
-pub async fn list_npcs(
-    state: web::Data<AppState>,
-    caller: Authorized<Author>,
-    path: Path<WorldId>,
-    query: QueryParams<PageQuery>,
-) -> Result<HttpResponse, Problem> {
-    let page = query.0.parse_page::<NpcId>(&state)?;
-    worlds::find_world(&state, &caller, &path.0).await?;
-    let authored = &state.services.ledger.authored;
-    let npcs = authored.list_npcs(&caller.scope, &path.0, &page).await?;
-    Ok(HttpResponse::Ok().json(Items::from(npcs)))
+authored_resource! {
+    Npc is "NPC" of "world", logged as "npc";
+    tag "npcs", "/v1/worlds/{world}/npcs/{npc}", key (WorldId, NpcId) = "world" world, "npc" npc;
+    store authored: load_npc, delete_npc;
+    /// Returns an NPC.
+    get get_npc;
+    /// Hides an NPC and ends its dialogues.
+    ///
+    /// The memory is not destroyed: a later PUT of the same id restores the NPC with its memory.
+    delete delete_npc;
 }
 
-/// Hides an NPC and ends its dialogues.
-///
-/// The memory is not destroyed: a later PUT of the same id restores the NPC with its memory.
-#[utoipa::path(
-    tag = "npcs",
-    params(("world" = String, Path), ("npc" = String, Path), ("If-Match" = Option<String>, Header, description = "The ETag of what is to be deleted, or *")),
-    responses((status = 204), (status = 412, description = "Another version is stored")),
-    extensions(("x-roles" = json!(["admin", "backend"]))),
-)]
-#[delete("/v1/worlds/{world}/npcs/{npc}")]
-pub async fn delete_npc(
-    state: web::Data<AppState>,
-    caller: Authorized<Author>,
-    path: Path<(WorldId, NpcId)>,
-    request: HttpRequest,
-) -> Result<HttpResponse, Problem> {
-    let (world, id) = path.0;
-    let if_match = IfMatch::from_request(&request)?;
-    run_uncancelled(async move {
-        let edit = caller.new_edit(&state, "npc.delete", format!("{world}/{id}"));
-        let store = &state.services.ledger.authored;
-        let version = if_match.expected_version();
-        let outcome = store.delete_npc(&caller.scope, &world, &id, version, &edit).await?;
-        state.sessions.forget_authored_everywhere(&caller.scope, &world).await;
-        etag::respond_deleted(outcome, "NPC")
-    })
-    .await
+authored_list! {
+    /// Lists the NPCs of a world.
+    list_npcs: Npc by NpcId, of World;
+    tag "npcs", "/v1/worlds/{world}/npcs", key WorldId = "world" world;
+    store authored: list_npcs;
 }
 
 /// Loads the NPC; 404 if missing.

@@ -8,18 +8,19 @@ use utoipa::ToSchema;
 
 use super::{
     AppState,
-    dry_run::{self, PutQuery},
+    authored::{ConditionalEdit, PutRequest, StoredByPut, authored_list, authored_resource, parse_id},
+    dry_run::PutQuery,
     errors::Problem,
-    etag::{self, IfMatch},
     extract::{Author, Authorized, Body, Path, QueryParams},
-    npcs,
     pagination::{Items, PageQuery},
-    uncancelled::run_uncancelled,
     validate::{one_line_label, visible_text},
 };
 use colloquy_core::ids::{NpcId, ScenarioId, WorldId};
 use colloquy_dialogue::knowledge::scenarios;
-use colloquy_memory::{condition::Condition, disclosure::secrecy::Tell, progress::Progress, scenario::Scenario};
+use colloquy_memory::{
+    authored::Npc, condition::Condition, disclosure::secrecy::Tell, progress::Progress, scenario::Scenario,
+};
+use colloquy_ports::ledger::authored::PutOutcome;
 
 /// A scenario as its author writes it: a memory of an NPC's own past.
 #[derive(Debug, Deserialize, Validate, ToSchema)]
@@ -97,119 +98,44 @@ pub async fn put_scenario(
     body: Body<ScenarioBody>,
 ) -> Result<HttpResponse, Problem> {
     let (world, npc, name) = path.0;
-    let id: ScenarioId = name
-        .parse()
-        .map_err(|error| Problem::invalid_field("scenario", format!("{error}")))?;
-    let if_match = IfMatch::from_put_request(&request)?;
-    run_uncancelled(async move {
-        let store = &state.services.ledger.scenarios;
-        if if_match == IfMatch::MustExist && store.load_scenario(&caller.scope, &world, &npc, &id).await?.is_none() {
-            return Err(etag::version_mismatch_error(0));
-        }
-        let edit = caller.new_edit(&state, "scenario.put", format!("{world}/{npc}/{id}"));
-        let mut scenario = body
+    let key = (world, npc, parse_id("scenario", &name)?);
+    let put = PutRequest::<Scenario>::new(state, caller, key, &query.0, &request)?;
+    put.store(move |_, (world, npc, id), updated_at| {
+        let scenario = body
             .value
-            .into_scenario(world.clone(), npc.clone(), id.clone(), edit.made_at);
-        if let Some((field, fault)) = scenario.find_faults().into_iter().next() {
-            return Err(Problem::invalid_field(field, fault));
+            .into_scenario(world.clone(), npc.clone(), id.clone(), updated_at);
+        match scenario.find_faults().into_iter().next() {
+            Some((field, fault)) => Err(Problem::invalid_field(field, fault)),
+            None => Ok(scenario),
         }
-        let version = if_match.expected_version();
-        if query.0.is_dry_run() {
-            let refusal = store.check_put(&caller.scope, &scenario, version).await?;
-            let stored = store.load_scenario(&caller.scope, &world, &npc, &id).await?;
-            let stored_version = stored.map(|scenario| scenario.version);
-            scenario.version = dry_run::next_version_unless(refusal, stored_version, if_match, "NPC")?;
-            return Ok(HttpResponse::Ok().json(scenario));
-        }
-        let outcome = scenarios::write_scenario(&state.services, &caller.scope, &scenario, version, &edit).await?;
-        let created = etag::created_by_put(outcome, if_match, "NPC")?;
-        // The cached NPC stores whether the NPC has scenarios.
-        state.sessions.forget_authored_everywhere(&caller.scope, &world).await;
-        let stored = find_scenario(&state, &caller, &world, &npc, &id).await?;
-        let location = format!("/v1/worlds/{world}/npcs/{npc}/scenarios/{id}");
-        Ok(etag::respond_stored(created, &location, stored.version, &stored))
     })
     .await
 }
 
-/// Returns a scenario.
-#[utoipa::path(
-    tag = "scenarios",
-    params(("world" = String, Path), ("npc" = String, Path), ("scenario" = String, Path)),
-    responses((status = 200, body = Scenario), (status = 304, description = "If-None-Match names this version")),
-    extensions(("x-roles" = json!(["admin", "backend"]))),
-)]
-#[get("/v1/worlds/{world}/npcs/{npc}/scenarios/{scenario}")]
-pub async fn get_scenario(
-    state: web::Data<AppState>,
-    caller: Authorized<Author>,
-    path: Path<(WorldId, NpcId, ScenarioId)>,
-    request: HttpRequest,
-) -> Result<HttpResponse, Problem> {
-    let (world, npc, id) = path.0;
-    let scenario = find_scenario(&state, &caller, &world, &npc, &id).await?;
-    Ok(etag::respond_found(&request, scenario.version, &scenario))
+impl StoredByPut for Scenario {
+    async fn find_refusal(&self, put: &ConditionalEdit<'_>) -> Result<Option<PutOutcome>, Problem> {
+        let store = &put.state.services.ledger.scenarios;
+        Ok(store.check_put(put.scope, self, put.if_version).await?)
+    }
+    async fn put(&self, put: &ConditionalEdit<'_>) -> Result<PutOutcome, Problem> {
+        Ok(scenarios::write_scenario(&put.state.services, put.scope, self, put.if_version, put.edit).await?)
+    }
 }
 
-/// Lists the scenarios of an NPC, locked or not.
-#[utoipa::path(
-    tag = "scenarios",
-    params(("world" = String, Path), ("npc" = String, Path), PageQuery),
-    responses((status = 200, body = Items<Scenario>)),
-    extensions(("x-roles" = json!(["admin", "backend"]))),
-)]
-#[get("/v1/worlds/{world}/npcs/{npc}/scenarios")]
-pub async fn list_scenarios(
-    state: web::Data<AppState>,
-    caller: Authorized<Author>,
-    path: Path<(WorldId, NpcId)>,
-    query: QueryParams<PageQuery>,
-) -> Result<HttpResponse, Problem> {
-    let page = query.0.parse_page::<ScenarioId>(&state)?;
-    let (world, npc) = path.0;
-    npcs::find_npc(&state, &caller, &world, &npc).await?;
-    let store = &state.services.ledger.scenarios;
-    let page_of_scenarios = store.list_scenarios(&caller.scope, &world, &npc, &page).await?;
-    Ok(HttpResponse::Ok().json(Items::from(page_of_scenarios)))
+authored_resource! {
+    Scenario is "scenario" of "NPC", logged as "scenario";
+    tag "scenarios", "/v1/worlds/{world}/npcs/{npc}/scenarios/{scenario}",
+        key (WorldId, NpcId, ScenarioId) = "world" world, "npc" npc, "scenario" scenario;
+    store scenarios: load_scenario, delete_scenario;
+    /// Returns a scenario.
+    get get_scenario;
+    /// Hides a scenario: from now on, the scenario is in no prompt.
+    delete delete_scenario;
 }
 
-/// Hides a scenario: from now on, the scenario is in no prompt.
-#[utoipa::path(
-    tag = "scenarios",
-    params(("world" = String, Path), ("npc" = String, Path), ("scenario" = String, Path), ("If-Match" = Option<String>, Header, description = "The ETag of what is to be deleted, or *")),
-    responses((status = 204), (status = 412, description = "Another version is stored")),
-    extensions(("x-roles" = json!(["admin", "backend"]))),
-)]
-#[delete("/v1/worlds/{world}/npcs/{npc}/scenarios/{scenario}")]
-pub async fn delete_scenario(
-    state: web::Data<AppState>,
-    caller: Authorized<Author>,
-    path: Path<(WorldId, NpcId, ScenarioId)>,
-    request: HttpRequest,
-) -> Result<HttpResponse, Problem> {
-    let (world, npc, id) = path.0;
-    let if_match = IfMatch::from_request(&request)?;
-    run_uncancelled(async move {
-        let edit = caller.new_edit(&state, "scenario.delete", format!("{world}/{npc}/{id}"));
-        let store = &state.services.ledger.scenarios;
-        let version = if_match.expected_version();
-        let outcome = store
-            .delete_scenario(&caller.scope, &world, &npc, &id, version, &edit)
-            .await?;
-        state.sessions.forget_authored_everywhere(&caller.scope, &world).await;
-        etag::respond_deleted(outcome, "scenario")
-    })
-    .await
-}
-
-async fn find_scenario<A>(
-    state: &AppState,
-    caller: &Authorized<A>,
-    world: &WorldId,
-    npc: &NpcId,
-    id: &ScenarioId,
-) -> Result<Scenario, Problem> {
-    let store = &state.services.ledger.scenarios;
-    let scenario = store.load_scenario(&caller.scope, world, npc, id).await?;
-    scenario.ok_or_else(|| Problem::not_found("scenario"))
+authored_list! {
+    /// Lists the scenarios of an NPC, locked or not.
+    list_scenarios: Scenario by ScenarioId, of Npc;
+    tag "scenarios", "/v1/worlds/{world}/npcs/{npc}/scenarios", key (WorldId, NpcId) = "world" world, "npc" npc;
+    store scenarios: list_scenarios;
 }

@@ -10,12 +10,11 @@ use utoipa::ToSchema;
 
 use super::{
     AppState,
-    dry_run::{self, PutQuery},
+    authored::{ConditionalEdit, PutRequest, StoredByPut, authored_resource, parse_id},
+    dry_run::PutQuery,
     errors::Problem,
-    etag::{self, IfMatch},
     extract::{Author, Authorized, Body, InWorld, Path, QueryParams},
     pagination::{Items, PageQuery},
-    uncancelled::run_uncancelled,
     unlocks::UnlockBody,
     validate::{
         action_rules, attribute_rules, changed_names, clock_settings, display_name, one_line_label, place_links,
@@ -31,6 +30,7 @@ use colloquy_memory::{
     tiers::{CurationTuning, PromptTuning, RetentionTuning, SummaryTuning, TaskModels, WorldRecall},
     vocabulary::{MAX_SYNONYMS, MAX_WORD_CHARS, MAX_WORDS, Vocabulary},
 };
+use colloquy_ports::ledger::authored::PutOutcome;
 
 /// A world as its author writes it.
 #[derive(Debug, Deserialize, Validate, ToSchema)]
@@ -406,53 +406,35 @@ pub async fn put_world(
     request: HttpRequest,
     body: Body<WorldBody>,
 ) -> Result<HttpResponse, Problem> {
-    let id: WorldId = path
-        .0
-        .parse()
-        .map_err(|error| Problem::invalid_field("world", format!("{error}")))?;
-    let if_match = IfMatch::from_put_request(&request)?;
-    run_uncancelled(async move {
-        let store = &state.services.ledger.authored;
-        if if_match == IfMatch::MustExist && store.load_world(&caller.scope, &id).await?.is_none() {
-            return Err(etag::version_mismatch_error(0));
-        }
-        let edit = caller.new_edit(&state, "world.put", &id);
-        let mut world = body.value.into_world(id.clone(), edit.made_at);
+    let key = parse_id("world", &path.0)?;
+    let put = PutRequest::<World>::new(state, caller, key, &query.0, &request)?;
+    put.store(move |state, id, updated_at| {
+        let world = body.value.into_world(id.clone(), updated_at);
         check_synonyms(&world.settings)?;
         check_time_conditions(&world.settings)?;
-        check_models(&state, &world.settings)?;
-        if query.0.is_dry_run() {
-            let stored = store.load_world(&caller.scope, &id).await?;
-            world.version = dry_run::next_version(stored.map(|stored| stored.version), if_match)?;
-            return Ok(HttpResponse::Ok().json(world));
-        }
-        let version = if_match.expected_version();
-        let outcome = store.put_world(&caller.scope, &world, version, &edit).await?;
-        state.sessions.forget_authored_everywhere(&caller.scope, &id).await;
-        let created = etag::created_by_put(outcome, if_match, "world")?;
-        let stored = find_world(&state, &caller, &id).await?;
-        let location = format!("/v1/worlds/{id}");
-        Ok(etag::respond_stored(created, &location, stored.version, &stored))
+        check_models(state, &world.settings)?;
+        Ok(world)
     })
     .await
 }
 
-/// Returns a world.
-#[utoipa::path(
-    tag = "worlds",
-    params(("world" = String, Path)),
-    responses((status = 200, body = World), (status = 304, description = "If-None-Match names this version")),
-    extensions(("x-roles" = json!(["admin", "backend"]))),
-)]
-#[get("/v1/worlds/{world}")]
-pub async fn get_world(
-    state: web::Data<AppState>,
-    caller: Authorized<Author>,
-    path: Path<WorldId>,
-    request: HttpRequest,
-) -> Result<HttpResponse, Problem> {
-    let world = find_world(&state, &caller, &path.0).await?;
-    Ok(etag::respond_found(&request, world.version, &world))
+impl StoredByPut for World {
+    async fn put(&self, put: &ConditionalEdit<'_>) -> Result<PutOutcome, Problem> {
+        let store = &put.state.services.ledger.authored;
+        Ok(store.put_world(put.scope, self, put.if_version, put.edit).await?)
+    }
+}
+
+authored_resource! {
+    World is "world" of "world", logged as "world";
+    tag "worlds", "/v1/worlds/{world}", key WorldId = "world" world;
+    store authored: load_world, delete_world;
+    /// Returns a world.
+    get get_world;
+    /// Hides a world and its NPCs, and ends their dialogues.
+    ///
+    /// No data is destroyed: a later PUT of the same id restores the dialogues and the facts.
+    delete delete_world;
 }
 
 /// Lists the tenant's worlds.
@@ -477,34 +459,6 @@ pub async fn list_worlds(
     }
     let worlds = state.services.ledger.authored.list_worlds(&caller.scope, &page).await?;
     Ok(HttpResponse::Ok().json(Items::from(worlds)))
-}
-
-/// Hides a world and its NPCs, and ends their dialogues.
-///
-/// No data is destroyed: a later PUT of the same id restores the dialogues and the facts.
-#[utoipa::path(
-    tag = "worlds",
-    params(("world" = String, Path), ("If-Match" = Option<String>, Header, description = "The ETag of what is to be deleted, or *")),
-    responses((status = 204), (status = 412, description = "Another version is stored")),
-    extensions(("x-roles" = json!(["admin", "backend"]))),
-)]
-#[delete("/v1/worlds/{world}")]
-pub async fn delete_world(
-    state: web::Data<AppState>,
-    caller: Authorized<Author>,
-    path: Path<WorldId>,
-    request: HttpRequest,
-) -> Result<HttpResponse, Problem> {
-    let if_match = IfMatch::from_request(&request)?;
-    run_uncancelled(async move {
-        let edit = caller.new_edit(&state, "world.delete", &path.0);
-        let store = &state.services.ledger.authored;
-        let version = if_match.expected_version();
-        let outcome = store.delete_world(&caller.scope, &path.0, version, &edit).await?;
-        state.sessions.forget_authored_everywhere(&caller.scope, &path.0).await;
-        etag::respond_deleted(outcome, "world")
-    })
-    .await
 }
 
 /// Loads the world; 404 if missing.

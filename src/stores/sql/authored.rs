@@ -7,13 +7,16 @@ use chrono::{DateTime, Utc};
 
 use super::{
     audit,
-    authored_size::Growth,
-    context::{Connection, Engine, Row, acquire_lock},
+    authored_resource::{
+        AuthoredResource, ResourceEdit, ResourceKey, compare_version, delete_resource, put_outcome, put_resource,
+        stored_version,
+    },
+    context::{Engine, acquire_lock},
     pages::{fetch_page, page_cursor, page_row_limit},
     rows::{Columns, ReadRow, to_json, to_micros, without_nul},
     scope::LedgerLock,
     state,
-    statements::{execute, fetch_all, fetch_optional},
+    statements::{execute, fetch_all},
     webhooks::events::{Event, end_event, write_events},
 };
 use colloquy_core::{
@@ -65,7 +68,6 @@ const CHAT_MODELS: &str = "SELECT version, models FROM chat_models WHERE tenant 
 const UPSERT_CHAT_MODELS: &str = "INSERT INTO chat_models (tenant, models, version, updated_at) VALUES ($1, $2, $3, $4)
     ON CONFLICT (tenant) DO UPDATE SET models = excluded.models, version = excluded.version,
         updated_at = excluded.updated_at";
-const WORLD_VERSION: &str = "SELECT version FROM worlds WHERE tenant = $1 AND id = $2 AND deleted_at IS NULL";
 const PUT_WORLD: &str = "INSERT INTO worlds (tenant, id, name, premise, language, rules, settings, version, updated_at)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
     ON CONFLICT (tenant, id) DO UPDATE SET name = excluded.name, premise = excluded.premise,
@@ -85,14 +87,11 @@ const LIST_WORLDS: &str = concat!(
 const HIDE_WORLD: &str = "UPDATE worlds SET deleted_at = $3 WHERE tenant = $1 AND id = $2 AND deleted_at IS NULL";
 const DELETE_SCENARIOS: &str = "DELETE FROM scenarios WHERE tenant = $1 AND world = $2";
 const DELETE_LORE: &str = "DELETE FROM lore WHERE tenant = $1 AND world = $2";
-const RAISE_LORE_VERSION: &str = "UPDATE worlds SET lore_version = lore_version + 1 WHERE tenant = $1 AND id = $2";
 const DELETE_DIRECTIVES: &str = "DELETE FROM directives WHERE tenant = $1 AND world = $2";
 const HIDE_NPCS: &str = "UPDATE npcs SET deleted_at = $3 WHERE tenant = $1 AND world = $2 AND deleted_at IS NULL";
 const CLOSE_DIALOGUES_OF_WORLD: &str = "UPDATE dialogues SET status = 'closed', updated_at = $3
     WHERE tenant = $1 AND world = $2 AND status = 'open' RETURNING id";
 
-const NPC_VERSION: &str = "SELECT version FROM npcs
-    WHERE tenant = $1 AND world = $2 AND id = $3 AND deleted_at IS NULL";
 const PUT_NPC: &str = "INSERT INTO npcs
         (tenant, world, id, name, persona, language, factions, model, settings, version, updated_at)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
@@ -225,74 +224,117 @@ pub(super) fn read_npc(columns: &mut Columns<'_>) -> StoreResult<Npc> {
     })
 }
 
-/// Compares a put with the stored version: `Ok` is the version to write.
-pub(super) fn next_version(stored: Option<i64>, if_version: Option<u32>) -> Result<u32, PutOutcome> {
-    let stored = stored.and_then(|version| u32::try_from(version).ok()).unwrap_or(0);
-    match if_version {
-        Some(wanted) if wanted != stored => Err(PutOutcome::VersionMismatch { stored }),
-        _ => Ok(stored + 1),
+impl AuthoredResource for World {
+    const VERSION: &'static str = "SELECT version FROM worlds WHERE tenant = $1 AND id = $2 AND deleted_at IS NULL";
+    const PARENT_VERSION: Option<&'static str> = None;
+
+    fn key(&self) -> ResourceKey {
+        ResourceKey::new(&self.id, [])
+    }
+    async fn prepare_write(&self, put: &mut ResourceEdit<'_>) -> StoreResult<()> {
+        if self.settings.clock.is_some() {
+            // All named locks come before the lock of the tenant's size.
+            acquire_lock(put.connection, put.tenant, LedgerLock::State(&self.id)).await?;
+        }
+        Ok(())
+    }
+    async fn write(&self, put: &mut ResourceEdit<'_>, version: u32) -> StoreResult<()> {
+        execute!(
+            put.connection, PUT_WORLD;
+            put.tenant, self.id, without_nul(&self.name), without_nul(&self.premise), self.language.as_str(),
+            to_json(&self.rules)?, to_json(&self.settings)?, i64::from(version), to_micros(self.updated_at)
+        )
+        .await?;
+        match &self.settings.clock {
+            Some(clock) => state::update_clock(put.connection, put.tenant, &self.id, clock, put.edit).await,
+            None => Ok(()),
+        }
+    }
+    async fn delete(deletion: &mut ResourceEdit<'_>) -> StoreResult<()> {
+        // Dialogues before their world, the same lock order as in a rewind.
+        close_dialogues(deletion, CLOSE_DIALOGUES_OF_WORLD, "world_deleted").await?;
+        for statement in [HIDE_NPCS, HIDE_WORLD] {
+            hide(deletion, statement).await?;
+        }
+        for statement in [DELETE_SCENARIOS, DELETE_LORE, DELETE_DIRECTIVES] {
+            deletion.execute(statement).await?;
+        }
+        deletion.raise_lore_version().await
     }
 }
 
-pub(super) fn put_outcome(version: u32) -> PutOutcome {
-    if version == 1 {
-        PutOutcome::Created
-    } else {
-        PutOutcome::Updated { version }
+impl AuthoredResource for Npc {
+    const VERSION: &'static str =
+        "SELECT version FROM npcs WHERE tenant = $1 AND world = $2 AND id = $3 AND deleted_at IS NULL";
+    const PARENT_VERSION: Option<&'static str> = Some(World::VERSION);
+
+    fn key(&self) -> ResourceKey {
+        ResourceKey::new(&self.world, [self.id.as_str()])
+    }
+    async fn write(&self, put: &mut ResourceEdit<'_>, version: u32) -> StoreResult<()> {
+        execute!(
+            put.connection, PUT_NPC;
+            put.tenant, self.world, self.id, without_nul(&self.name), to_json(&self.persona)?, self.language.as_str(),
+            to_json(&self.factions)?, self.model.as_deref().map(without_nul), to_json(&self.settings)?,
+            i64::from(version), to_micros(self.updated_at)
+        )
+        .await
+        .map(drop)
+    }
+    async fn delete(deletion: &mut ResourceEdit<'_>) -> StoreResult<()> {
+        hide(deletion, HIDE_NPC).await?;
+        close_dialogues(deletion, CLOSE_DIALOGUES_OF_NPC, "npc_deleted").await?;
+        deletion.execute(DELETE_SCENARIOS_OF_NPC).await?;
+        deletion.raise_lore_version().await
     }
 }
 
-/// Tells all nodes that the lore in their memory is old.
-pub(super) async fn raise_lore_version(
-    connection: &mut Connection,
-    tenant: &TenantId,
-    world: &WorldId,
-) -> StoreResult<()> {
-    execute!(connection, RAISE_LORE_VERSION; tenant, world).await.map(drop)
+/// Hides rows from the time of the deletion on.
+async fn hide(deletion: &mut ResourceEdit<'_>, statement: &'static str) -> StoreResult<()> {
+    let query = deletion
+        .key
+        .bind(statement, deletion.tenant)
+        .bind(to_micros(deletion.edit.made_at));
+    execute(deletion.connection, query).await.map(drop)
 }
 
-pub(super) async fn world_version(
-    connection: &mut Connection,
-    tenant: &TenantId,
-    id: &WorldId,
-) -> StoreResult<Option<i64>> {
-    let row = fetch_optional!(connection, WORLD_VERSION; tenant, id).await?;
-    row.map(|row| Columns::new(&row).next()).transpose()
-}
-
-pub(super) async fn npc_version(
-    connection: &mut Connection,
-    tenant: &TenantId,
-    world: &WorldId,
-    id: &NpcId,
-) -> StoreResult<Option<i64>> {
-    let row = fetch_optional!(connection, NPC_VERSION; tenant, world, id).await?;
-    row.map(|row| Columns::new(&row).next()).transpose()
-}
-
-/// Returns why the stored version may not be deleted, or `None` if the delete may proceed.
-pub(super) fn delete_rejection(stored: Option<i64>, if_version: Option<u32>) -> Option<DeleteOutcome> {
-    let Some(stored) = stored.and_then(|version| u32::try_from(version).ok()) else {
-        return Some(DeleteOutcome::NotFound);
-    };
-    let other = if_version.is_some_and(|expected| expected != stored);
-    other.then_some(DeleteOutcome::VersionMismatch { stored })
-}
-
-/// Tells webhooks of dialogues that an edit closed.
-async fn write_ends(
-    connection: &mut Connection,
-    tenant: &TenantId,
-    closed: &[Row],
+/// Closes dialogues, and tells webhooks of their ends.
+async fn close_dialogues(
+    deletion: &mut ResourceEdit<'_>,
+    statement: &'static str,
     reason: &'static str,
-    edit: &Edit,
 ) -> StoreResult<()> {
-    let closed = Columns::read_rows(closed, |columns| columns.id())?;
-    let events: Vec<Event> = closed
-        .into_iter()
-        .map(|id| end_event(id, reason, edit.made_at))
-        .collect();
-    write_events(connection, tenant, &events).await
+    let closed_at = deletion.edit.made_at;
+    let query = deletion.key.bind(statement, deletion.tenant).bind(to_micros(closed_at));
+    let rows = fetch_all(deletion.connection, query).await?;
+    let closed = Columns::read_rows(&rows, |columns| columns.id())?;
+    let events: Vec<Event> = closed.into_iter().map(|id| end_event(id, reason, closed_at)).collect();
+    write_events(deletion.connection, deletion.tenant, &events).await
+}
+
+/// Writes the one row of a tenant, with statements that read its version and write it.
+async fn put_of_tenant(
+    engine: &Engine,
+    scope: &TenantScope,
+    (select, upsert): (&'static str, &'static str),
+    json: String,
+    if_version: Option<u32>,
+    edit: &Edit,
+) -> StoreResult<PutOutcome> {
+    let tenant = scope.tenant().clone();
+    let edit = edit.clone();
+    write_transaction!(engine, scope, |connection| {
+        acquire_lock(connection, &tenant, LedgerLock::TenantSettings).await?;
+        let stored = stored_version(connection, bind!(select; tenant)).await?;
+        let version = match compare_version(stored, if_version) {
+            Ok(version) => version,
+            Err(refused) => return Ok(refused),
+        };
+        execute!(connection, upsert; tenant, json, i64::from(version), to_micros(edit.made_at)).await?;
+        audit::record_audit(connection, &tenant, &edit).await?;
+        Ok(put_outcome(version))
+    })
+    .await
 }
 
 #[async_trait]
@@ -304,37 +346,7 @@ impl AuthoredStore for SqlAuthoredStore {
         if_version: Option<u32>,
         edit: &Edit,
     ) -> StoreResult<PutOutcome> {
-        let tenant = scope.tenant().clone();
-        let world = world.clone();
-        let edit = edit.clone();
-        let rules = to_json(&world.rules)?;
-        let settings = to_json(&world.settings)?;
-        write_transaction!(self.0, scope, |connection| {
-            acquire_lock(connection, &tenant, LedgerLock::Authored(&world.id)).await?;
-            let stored = world_version(connection, &tenant, &world.id).await?;
-            let version = match next_version(stored, if_version) {
-                Ok(version) => version,
-                Err(refused) => return Ok(refused),
-            };
-            if world.settings.clock.is_some() {
-                // All named locks come before the lock of the tenant's size.
-                acquire_lock(connection, &tenant, LedgerLock::State(&world.id)).await?;
-            }
-            let growth = Growth::begin(connection, &tenant, edit.limits).await?;
-            execute!(
-                connection, PUT_WORLD;
-                tenant, world.id, without_nul(&world.name), without_nul(&world.premise), world.language.as_str(), rules,
-                settings, i64::from(version), to_micros(world.updated_at)
-            )
-            .await?;
-            if let Some(clock) = &world.settings.clock {
-                state::update_clock(connection, &tenant, &world.id, clock, &edit).await?;
-            }
-            Growth::check(growth, connection, &tenant).await?;
-            audit::record_audit(connection, &tenant, &edit).await?;
-            Ok(put_outcome(version))
-        })
-        .await
+        put_resource(&self.0, scope, world.clone(), if_version, edit).await
     }
     async fn load_world(&self, scope: &TenantScope, world: &WorldId) -> StoreResult<Option<World>> {
         let query = bind!(WORLD_BY_ID; scope.tenant(), world);
@@ -351,30 +363,7 @@ impl AuthoredStore for SqlAuthoredStore {
         if_version: Option<u32>,
         edit: &Edit,
     ) -> StoreResult<DeleteOutcome> {
-        let tenant = scope.tenant().clone();
-        let world = world.clone();
-        let edit = edit.clone();
-        write_transaction!(self.0, scope, |connection| {
-            acquire_lock(connection, &tenant, LedgerLock::Authored(&world)).await?;
-            let stored = world_version(connection, &tenant, &world).await?;
-            if let Some(refused) = delete_rejection(stored, if_version) {
-                return Ok(refused);
-            }
-            // Dialogues before their world, the same lock order as in a rewind.
-            let closed =
-                fetch_all!(connection, CLOSE_DIALOGUES_OF_WORLD; tenant, world, to_micros(edit.made_at)).await?;
-            write_ends(connection, &tenant, &closed, "world_deleted", &edit).await?;
-            for statement in [HIDE_NPCS, HIDE_WORLD] {
-                execute!(connection, statement; tenant, world, to_micros(edit.made_at)).await?;
-            }
-            for statement in [DELETE_SCENARIOS, DELETE_LORE, DELETE_DIRECTIVES] {
-                execute!(connection, statement; tenant, world).await?;
-            }
-            raise_lore_version(connection, &tenant, &world).await?;
-            audit::record_audit(connection, &tenant, &edit).await?;
-            Ok(DeleteOutcome::Deleted)
-        })
-        .await
+        delete_resource::<World>(&self.0, scope, ResourceKey::new(world, []), if_version, edit).await
     }
 
     async fn load_tenant_tier(&self, scope: &TenantScope) -> StoreResult<TenantTier> {
@@ -394,26 +383,8 @@ impl AuthoredStore for SqlAuthoredStore {
         if_version: Option<u32>,
         edit: &Edit,
     ) -> StoreResult<PutOutcome> {
-        let tenant = scope.tenant().clone();
-        let edit = edit.clone();
-        let settings = to_json(settings)?;
-        write_transaction!(self.0, scope, |connection| {
-            acquire_lock(connection, &tenant, LedgerLock::TenantSettings).await?;
-            let row = fetch_optional!(connection, TENANT_SETTINGS; tenant).await?;
-            let stored: Option<i64> = row.map(|row| Columns::new(&row).next()).transpose()?;
-            let version = match next_version(stored, if_version) {
-                Ok(version) => version,
-                Err(refused) => return Ok(refused),
-            };
-            execute!(
-                connection, UPSERT_TENANT_SETTINGS;
-                tenant, settings, i64::from(version), to_micros(edit.made_at)
-            )
-            .await?;
-            audit::record_audit(connection, &tenant, &edit).await?;
-            Ok(put_outcome(version))
-        })
-        .await
+        let statements = (TENANT_SETTINGS, UPSERT_TENANT_SETTINGS);
+        put_of_tenant(&self.0, scope, statements, to_json(settings)?, if_version, edit).await
     }
 
     async fn load_chat_models(&self, scope: &TenantScope) -> StoreResult<ChatModels> {
@@ -433,26 +404,8 @@ impl AuthoredStore for SqlAuthoredStore {
         if_version: Option<u32>,
         edit: &Edit,
     ) -> StoreResult<PutOutcome> {
-        let tenant = scope.tenant().clone();
-        let edit = edit.clone();
-        let models = to_json(models)?;
-        write_transaction!(self.0, scope, |connection| {
-            acquire_lock(connection, &tenant, LedgerLock::TenantSettings).await?;
-            let row = fetch_optional!(connection, CHAT_MODELS; tenant).await?;
-            let stored: Option<i64> = row.map(|row| Columns::new(&row).next()).transpose()?;
-            let version = match next_version(stored, if_version) {
-                Ok(version) => version,
-                Err(refused) => return Ok(refused),
-            };
-            execute!(
-                connection, UPSERT_CHAT_MODELS;
-                tenant, models, i64::from(version), to_micros(edit.made_at)
-            )
-            .await?;
-            audit::record_audit(connection, &tenant, &edit).await?;
-            Ok(put_outcome(version))
-        })
-        .await
+        let statements = (CHAT_MODELS, UPSERT_CHAT_MODELS);
+        put_of_tenant(&self.0, scope, statements, to_json(models)?, if_version, edit).await
     }
 
     async fn put_npc(
@@ -462,34 +415,7 @@ impl AuthoredStore for SqlAuthoredStore {
         if_version: Option<u32>,
         edit: &Edit,
     ) -> StoreResult<PutOutcome> {
-        let tenant = scope.tenant().clone();
-        let npc = npc.clone();
-        let edit = edit.clone();
-        let persona = to_json(&npc.persona)?;
-        let factions = to_json(&npc.factions)?;
-        let settings = to_json(&npc.settings)?;
-        write_transaction!(self.0, scope, |connection| {
-            acquire_lock(connection, &tenant, LedgerLock::Authored(&npc.world)).await?;
-            if world_version(connection, &tenant, &npc.world).await?.is_none() {
-                return Ok(PutOutcome::NoParent);
-            }
-            let stored = npc_version(connection, &tenant, &npc.world, &npc.id).await?;
-            let version = match next_version(stored, if_version) {
-                Ok(version) => version,
-                Err(refused) => return Ok(refused),
-            };
-            let growth = Growth::begin(connection, &tenant, edit.limits).await?;
-            execute!(
-                connection, PUT_NPC;
-                tenant, npc.world, npc.id, without_nul(&npc.name), persona, npc.language.as_str(), factions,
-                npc.model.as_deref().map(without_nul), settings, i64::from(version), to_micros(npc.updated_at)
-            )
-            .await?;
-            Growth::check(growth, connection, &tenant).await?;
-            audit::record_audit(connection, &tenant, &edit).await?;
-            Ok(put_outcome(version))
-        })
-        .await
+        put_resource(&self.0, scope, npc.clone(), if_version, edit).await
     }
     async fn load_npc(&self, scope: &TenantScope, world: &WorldId, npc: &NpcId) -> StoreResult<Option<Npc>> {
         let query = bind!(NPC_BY_ID; scope.tenant(), world, npc);
@@ -522,25 +448,7 @@ impl AuthoredStore for SqlAuthoredStore {
         if_version: Option<u32>,
         edit: &Edit,
     ) -> StoreResult<DeleteOutcome> {
-        let tenant = scope.tenant().clone();
-        let world = world.clone();
-        let npc = npc.clone();
-        let edit = edit.clone();
-        write_transaction!(self.0, scope, |connection| {
-            acquire_lock(connection, &tenant, LedgerLock::Authored(&world)).await?;
-            let stored = npc_version(connection, &tenant, &world, &npc).await?;
-            if let Some(refused) = delete_rejection(stored, if_version) {
-                return Ok(refused);
-            }
-            execute!(connection, HIDE_NPC; tenant, world, npc, to_micros(edit.made_at)).await?;
-            let closed =
-                fetch_all!(connection, CLOSE_DIALOGUES_OF_NPC; tenant, world, npc, to_micros(edit.made_at)).await?;
-            write_ends(connection, &tenant, &closed, "npc_deleted", &edit).await?;
-            execute!(connection, DELETE_SCENARIOS_OF_NPC; tenant, world, npc).await?;
-            raise_lore_version(connection, &tenant, &world).await?;
-            audit::record_audit(connection, &tenant, &edit).await?;
-            Ok(DeleteOutcome::Deleted)
-        })
-        .await
+        let key = ResourceKey::new(world, [npc.as_str()]);
+        delete_resource::<Npc>(&self.0, scope, key, if_version, edit).await
     }
 }

@@ -5,19 +5,20 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::{
-    audit, authored,
-    authored_size::Growth,
-    context::{Connection, Engine, acquire_lock},
+    authored_resource::{AuthoredResource, ResourceEdit, ResourceKey, delete_resource, put_resource},
+    context::Engine,
     pages::{fetch_page, page_cursor, page_row_limit},
     rows::{Columns, to_json, to_micros, without_nul},
-    scope::LedgerLock,
-    statements::{execute, fetch_optional, fetch_scalar},
+    statements::execute,
 };
 use colloquy_core::{
-    ids::{DirectiveId, TenantId, WorldId},
+    ids::{DirectiveId, WorldId},
     scope::TenantScope,
 };
-use colloquy_memory::directive::{Directive, MAX_DIRECTIVES_PER_WORLD};
+use colloquy_memory::{
+    authored::World,
+    directive::{Directive, MAX_DIRECTIVES_PER_WORLD},
+};
 use colloquy_ports::{
     Page, PageRequest, StoreError, StoreResult,
     ledger::{
@@ -36,7 +37,6 @@ macro_rules! directive_columns {
     };
 }
 
-const DIRECTIVE_VERSION: &str = "SELECT version FROM directives WHERE tenant = $1 AND world = $2 AND id = $3";
 const COUNT_DIRECTIVES: &str = "SELECT COUNT(*) FROM directives WHERE tenant = $1 AND world = $2";
 const UPSERT_DIRECTIVE: &str =
     "INSERT INTO directives (tenant, world, id, keys, text, instructions, fails_if, priority,
@@ -76,39 +76,26 @@ fn read_directive(columns: &mut Columns<'_>) -> StoreResult<Directive> {
     })
 }
 
-async fn directive_version(
-    connection: &mut Connection,
-    tenant: &TenantId,
-    world: &WorldId,
-    id: &DirectiveId,
-) -> StoreResult<Option<i64>> {
-    let row = fetch_optional!(connection, DIRECTIVE_VERSION; tenant, world, id).await?;
-    row.map(|row| Columns::new(&row).next()).transpose()
-}
+impl AuthoredResource for Directive {
+    const VERSION: &'static str = "SELECT version FROM directives WHERE tenant = $1 AND world = $2 AND id = $3";
+    const PARENT_VERSION: Option<&'static str> = Some(World::VERSION);
+    const LIMIT: Option<(&'static str, u32)> = Some((COUNT_DIRECTIVES, MAX_DIRECTIVES_PER_WORLD));
 
-/// Returns the version that a put would write, or the reason for refusing the put.
-async fn next_version(
-    connection: &mut Connection,
-    tenant: &TenantId,
-    directive: &Directive,
-    if_version: Option<u32>,
-) -> StoreResult<Result<u32, PutOutcome>> {
-    if authored::world_version(connection, tenant, &directive.world)
-        .await?
-        .is_none()
-    {
-        return Ok(Err(PutOutcome::NoParent));
+    fn key(&self) -> ResourceKey {
+        ResourceKey::new(&self.world, [self.id.as_str()])
     }
-    let stored = directive_version(connection, tenant, &directive.world, &directive.id).await?;
-    let next = authored::next_version(stored, if_version);
-    if next.is_ok() && stored.is_none() {
-        let stored_count: i64 = fetch_scalar!(connection, COUNT_DIRECTIVES; tenant, directive.world).await?;
-        if stored_count >= i64::from(MAX_DIRECTIVES_PER_WORLD) {
-            let max = MAX_DIRECTIVES_PER_WORLD;
-            return Ok(Err(PutOutcome::Full { most: max }));
-        }
+    async fn write(&self, put: &mut ResourceEdit<'_>, version: u32) -> StoreResult<()> {
+        execute!(
+            put.connection, UPSERT_DIRECTIVE;
+            put.tenant, self.world, self.id, to_json(&self.keys)?, without_nul(&self.text), to_json(&self.instructions)?,
+            to_json(&self.fails_if)?, i64::from(self.priority), i64::from(version), to_micros(self.updated_at)
+        )
+        .await
+        .map(drop)
     }
-    Ok(next)
+    async fn delete(deletion: &mut ResourceEdit<'_>) -> StoreResult<()> {
+        deletion.execute(DELETE_DIRECTIVE).await
+    }
 }
 
 #[async_trait]
@@ -120,30 +107,7 @@ impl DirectiveStore for SqlDirectiveStore {
         if_version: Option<u32>,
         edit: &Edit,
     ) -> StoreResult<PutOutcome> {
-        let tenant = scope.tenant().clone();
-        let directive = directive.clone();
-        let edit = edit.clone();
-        let keys = to_json(&directive.keys)?;
-        let instructions = to_json(&directive.instructions)?;
-        let fails_if = to_json(&directive.fails_if)?;
-        write_transaction!(self.0, scope, |connection| {
-            acquire_lock(connection, &tenant, LedgerLock::Authored(&directive.world)).await?;
-            let version = match next_version(connection, &tenant, &directive, if_version).await? {
-                Ok(version) => version,
-                Err(refused) => return Ok(refused),
-            };
-            let growth = Growth::begin(connection, &tenant, edit.limits).await?;
-            execute!(
-                connection, UPSERT_DIRECTIVE;
-                tenant, directive.world, directive.id, keys, without_nul(&directive.text), instructions, fails_if,
-                i64::from(directive.priority), i64::from(version), to_micros(directive.updated_at)
-            )
-            .await?;
-            Growth::check(growth, connection, &tenant).await?;
-            audit::record_audit(connection, &tenant, &edit).await?;
-            Ok(authored::put_outcome(version))
-        })
-        .await
+        put_resource(&self.0, scope, directive.clone(), if_version, edit).await
     }
     async fn load_directive(
         &self,
@@ -178,20 +142,7 @@ impl DirectiveStore for SqlDirectiveStore {
         if_version: Option<u32>,
         edit: &Edit,
     ) -> StoreResult<DeleteOutcome> {
-        let tenant = scope.tenant().clone();
-        let world = world.clone();
-        let id = id.clone();
-        let edit = edit.clone();
-        write_transaction!(self.0, scope, |connection| {
-            acquire_lock(connection, &tenant, LedgerLock::Authored(&world)).await?;
-            let stored = directive_version(connection, &tenant, &world, &id).await?;
-            if let Some(refused) = authored::delete_rejection(stored, if_version) {
-                return Ok(refused);
-            }
-            execute!(connection, DELETE_DIRECTIVE; tenant, world, id).await?;
-            audit::record_audit(connection, &tenant, &edit).await?;
-            Ok(DeleteOutcome::Deleted)
-        })
-        .await
+        let key = ResourceKey::new(world, [id.as_str()]);
+        delete_resource::<Directive>(&self.0, scope, key, if_version, edit).await
     }
 }

@@ -5,19 +5,24 @@ use std::{collections::BTreeSet, sync::Arc};
 use async_trait::async_trait;
 
 use super::{
-    audit, authored,
+    audit,
+    authored_resource::{
+        AuthoredResource, ResourceEdit, ResourceKey, check_put, delete_resource, put_resource, raise_lore_version,
+        stored_version,
+    },
     authored_size::Growth,
     context::{Connection, Engine, acquire_lock},
     pages::{fetch_page, page_cursor, page_row_limit},
     rows::{Columns, ReadRow, to_json, to_micros, vector_from_bytes, vector_to_bytes, without_nul},
     scope::LedgerLock,
-    statements::{execute, fetch_optional, fetch_scalar},
+    statements::{execute, fetch_scalar},
 };
 use colloquy_core::{
     ids::{LoreId, TenantId, WorldId},
     scope::TenantScope,
 };
 use colloquy_memory::{
+    authored::World,
     condition::Condition,
     disclosure::secrecy::Tell,
     lore::{LoreEntry, MAX_LORE_PER_WORLD},
@@ -42,8 +47,6 @@ macro_rules! lore_columns {
 }
 
 const LORE_VERSION_OF_WORLD: &str = "SELECT lore_version FROM worlds WHERE tenant = $1 AND id = $2";
-const ENTRY_VERSION: &str = "SELECT version FROM lore
-    WHERE tenant = $1 AND world = $2 AND id = $3 AND deleted_at IS NULL";
 const COUNT_ENTRIES: &str = "SELECT COUNT(*) FROM lore WHERE tenant = $1 AND world = $2 AND deleted_at IS NULL";
 const UPSERT_ENTRY: &str = "INSERT INTO lore (tenant, world, id, body, embedding_model, embedding, version, updated_at)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
@@ -96,42 +99,27 @@ fn read_embedded(columns: &mut Columns<'_>) -> StoreResult<EmbeddedLore> {
     })
 }
 
-async fn entry_version(
-    connection: &mut Connection,
-    tenant: &TenantId,
-    world: &WorldId,
-    id: &LoreId,
-) -> StoreResult<Option<i64>> {
-    let row = fetch_optional!(connection, ENTRY_VERSION; tenant, world, id).await?;
-    row.map(|row| Columns::new(&row).next()).transpose()
-}
-
 async fn count_entries(connection: &mut Connection, tenant: &TenantId, world: &WorldId) -> StoreResult<i64> {
     fetch_scalar!(connection, COUNT_ENTRIES; tenant, world).await
 }
 
-/// Returns the version that a put would write, or the reason for refusing the put.
-async fn next_version(
-    connection: &mut Connection,
-    tenant: &TenantId,
-    entry: &LoreEntry,
-    if_version: Option<u32>,
-) -> StoreResult<Result<u32, PutOutcome>> {
-    if authored::world_version(connection, tenant, &entry.world)
-        .await?
-        .is_none()
-    {
-        return Ok(Err(PutOutcome::NoParent));
+impl AuthoredResource for EmbeddedLore {
+    const VERSION: &'static str =
+        "SELECT version FROM lore WHERE tenant = $1 AND world = $2 AND id = $3 AND deleted_at IS NULL";
+    const PARENT_VERSION: Option<&'static str> = Some(World::VERSION);
+    const LIMIT: Option<(&'static str, u32)> = Some((COUNT_ENTRIES, MAX_LORE_PER_WORLD));
+
+    fn key(&self) -> ResourceKey {
+        ResourceKey::new(&self.entry.world, [self.entry.id.as_str()])
     }
-    let stored = entry_version(connection, tenant, &entry.world, &entry.id).await?;
-    let next = authored::next_version(stored, if_version);
-    let is_new = next.is_ok() && stored.is_none();
-    if is_new && count_entries(connection, tenant, &entry.world).await? >= i64::from(MAX_LORE_PER_WORLD) {
-        return Ok(Err(PutOutcome::Full {
-            most: MAX_LORE_PER_WORLD,
-        }));
+    async fn write(&self, put: &mut ResourceEdit<'_>, version: u32) -> StoreResult<()> {
+        write_entry(put.connection, put.tenant, self, version).await?;
+        put.raise_lore_version().await
     }
-    Ok(next)
+    async fn delete(deletion: &mut ResourceEdit<'_>) -> StoreResult<()> {
+        deletion.execute(DELETE_ENTRY).await?;
+        deletion.raise_lore_version().await
+    }
 }
 
 async fn write_entry(
@@ -159,24 +147,7 @@ impl LoreStore for SqlLoreStore {
         if_version: Option<u32>,
         edit: &Edit,
     ) -> StoreResult<PutOutcome> {
-        let tenant = scope.tenant().clone();
-        let lore = lore.clone();
-        let edit = edit.clone();
-        write_transaction!(self.0, scope, |connection| {
-            let world = &lore.entry.world;
-            acquire_lock(connection, &tenant, LedgerLock::Authored(world)).await?;
-            let version = match next_version(connection, &tenant, &lore.entry, if_version).await? {
-                Ok(version) => version,
-                Err(refused) => return Ok(refused),
-            };
-            let growth = Growth::begin(connection, &tenant, edit.limits).await?;
-            write_entry(connection, &tenant, &lore, version).await?;
-            Growth::check(growth, connection, &tenant).await?;
-            authored::raise_lore_version(connection, &tenant, world).await?;
-            audit::record_audit(connection, &tenant, &edit).await?;
-            Ok(authored::put_outcome(version))
-        })
-        .await
+        put_resource(&self.0, scope, lore.clone(), if_version, edit).await
     }
     async fn check_put(
         &self,
@@ -184,9 +155,8 @@ impl LoreStore for SqlLoreStore {
         entry: &LoreEntry,
         if_version: Option<u32>,
     ) -> StoreResult<Option<PutOutcome>> {
-        let mut connection = self.0.acquire_reader(scope).await?;
-        let next = next_version(&mut connection, scope.tenant(), entry, if_version).await?;
-        Ok(next.err())
+        let key = ResourceKey::new(&entry.world, [entry.id.as_str()]);
+        check_put::<EmbeddedLore>(&self.0, scope, &key, if_version).await
     }
     async fn import_lore(
         &self,
@@ -201,12 +171,14 @@ impl LoreStore for SqlLoreStore {
         let edit = edit.clone();
         write_transaction!(self.0, scope, |connection| {
             acquire_lock(connection, &tenant, LedgerLock::Authored(&world)).await?;
-            if authored::world_version(connection, &tenant, &world).await?.is_none() {
+            let stored_world = stored_version(connection, bind!(World::VERSION; tenant, world)).await?;
+            if stored_world.is_none() {
                 return Ok(ImportOutcome::NoParent);
             }
             let mut versions = Vec::with_capacity(entries.len());
             for lore in &entries {
-                let stored = entry_version(connection, &tenant, &world, &lore.entry.id).await?;
+                let query = bind!(EmbeddedLore::VERSION; tenant, world, lore.entry.id);
+                let stored = stored_version(connection, query).await?;
                 versions.push(stored.and_then(|version| u32::try_from(version).ok()).unwrap_or(0));
             }
             let new_count = versions.iter().filter(|version| **version == 0).count();
@@ -222,7 +194,7 @@ impl LoreStore for SqlLoreStore {
                 write_entry(connection, &tenant, lore, version + 1).await?;
             }
             Growth::check(growth, connection, &tenant).await?;
-            authored::raise_lore_version(connection, &tenant, &world).await?;
+            raise_lore_version(connection, &tenant, &world).await?;
             audit::record_audit(connection, &tenant, &edit).await?;
             Ok(ImportOutcome::Written { created, updated })
         })
@@ -270,22 +242,8 @@ impl LoreStore for SqlLoreStore {
         if_version: Option<u32>,
         edit: &Edit,
     ) -> StoreResult<DeleteOutcome> {
-        let tenant = scope.tenant().clone();
-        let world = world.clone();
-        let id = id.clone();
-        let edit = edit.clone();
-        write_transaction!(self.0, scope, |connection| {
-            acquire_lock(connection, &tenant, LedgerLock::Authored(&world)).await?;
-            let stored = entry_version(connection, &tenant, &world, &id).await?;
-            if let Some(refused) = authored::delete_rejection(stored, if_version) {
-                return Ok(refused);
-            }
-            execute!(connection, DELETE_ENTRY; tenant, world, id).await?;
-            authored::raise_lore_version(connection, &tenant, &world).await?;
-            audit::record_audit(connection, &tenant, &edit).await?;
-            Ok(DeleteOutcome::Deleted)
-        })
-        .await
+        let key = ResourceKey::new(world, [id.as_str()]);
+        delete_resource::<EmbeddedLore>(&self.0, scope, key, if_version, edit).await
     }
     async fn list_unembedded(&self, scope: &TenantScope, model: &str, limit: u32) -> StoreResult<Vec<LoreEntry>> {
         let query = bind!(UNEMBEDDED; scope.tenant(), without_nul(model), i64::from(limit));
@@ -308,7 +266,7 @@ impl LoreStore for SqlLoreStore {
                 .await?;
             }
             for world in &worlds {
-                authored::raise_lore_version(connection, &tenant, world).await?;
+                raise_lore_version(connection, &tenant, world).await?;
             }
             Ok(())
         })

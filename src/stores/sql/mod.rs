@@ -43,6 +43,7 @@ mod statements;
 mod actions;
 mod audit;
 mod authored;
+mod authored_resource;
 mod authored_size;
 mod backlog;
 mod context;

@@ -5,19 +5,18 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::{
-    audit, authored,
-    authored_size::Growth,
-    context::{Connection, Engine, acquire_lock},
+    authored_resource::{AuthoredResource, ResourceEdit, ResourceKey, check_put, delete_resource, put_resource},
+    context::Engine,
     pages::{fetch_page, page_cursor, page_row_limit},
     rows::{Columns, to_json, to_micros, vector_from_bytes, vector_to_bytes, without_nul},
-    scope::LedgerLock,
-    statements::{execute, fetch_optional, fetch_scalar},
+    statements::execute,
 };
 use colloquy_core::{
-    ids::{NpcId, ScenarioId, TenantId, WorldId},
+    ids::{NpcId, ScenarioId, WorldId},
     scope::TenantScope,
 };
 use colloquy_memory::{
+    authored::Npc,
     progress::Progress,
     scenario::{MAX_SCENARIOS_PER_NPC, Scenario},
 };
@@ -40,8 +39,6 @@ macro_rules! scenario_columns {
     };
 }
 
-const SCENARIO_VERSION: &str = "SELECT version FROM scenarios
-    WHERE tenant = $1 AND world = $2 AND npc = $3 AND id = $4 AND deleted_at IS NULL";
 const COUNT_SCENARIOS: &str = "SELECT COUNT(*) FROM scenarios
     WHERE tenant = $1 AND world = $2 AND npc = $3 AND deleted_at IS NULL";
 const UPSERT_SCENARIO: &str =
@@ -171,41 +168,42 @@ fn read_required(columns: &mut Columns<'_>) -> StoreResult<RequiredProgress> {
     })
 }
 
-async fn scenario_version(
-    connection: &mut Connection,
-    tenant: &TenantId,
-    world: &WorldId,
-    npc: &NpcId,
-    id: &ScenarioId,
-) -> StoreResult<Option<i64>> {
-    let row = fetch_optional!(connection, SCENARIO_VERSION; tenant, world, npc, id).await?;
-    row.map(|row| Columns::new(&row).next()).transpose()
+impl AuthoredResource for EmbeddedScenario {
+    const VERSION: &'static str = "SELECT version FROM scenarios
+        WHERE tenant = $1 AND world = $2 AND npc = $3 AND id = $4 AND deleted_at IS NULL";
+    const PARENT_VERSION: Option<&'static str> = Some(Npc::VERSION);
+    const LIMIT: Option<(&'static str, u32)> = Some((COUNT_SCENARIOS, MAX_SCENARIOS_PER_NPC));
+
+    fn key(&self) -> ResourceKey {
+        scenario_key(&self.scenario.world, &self.scenario.npc, &self.scenario.id)
+    }
+    async fn prepare_write(&self, put: &mut ResourceEdit<'_>) -> StoreResult<()> {
+        let is_conditional = !self.scenario.when.is_empty() || self.scenario.tell.is_some();
+        let query = put.key.bind(RAISE_LORE_VERSION, put.tenant).bind(is_conditional);
+        execute(put.connection, query).await.map(drop)
+    }
+    async fn write(&self, put: &mut ResourceEdit<'_>, version: u32) -> StoreResult<()> {
+        let Self { scenario, embedding } = self;
+        execute!(
+            put.connection, UPSERT_SCENARIO;
+            put.tenant, scenario.world, scenario.npc, scenario.id, without_nul(&scenario.title),
+            without_nul(&scenario.content), to_json(&scenario.keywords)?, to_json(&scenario.synonyms)?,
+            i64::from(scenario.required_progress.get()), without_nul(&embedding.model),
+            vector_to_bytes(&embedding.vector), i64::from(version), to_micros(scenario.updated_at),
+            to_json(&scenario.when)?, scenario.tell.as_ref().map(to_json).transpose()?
+        )
+        .await
+        .map(drop)
+    }
+    async fn delete(deletion: &mut ResourceEdit<'_>) -> StoreResult<()> {
+        let query = deletion.key.bind(RAISE_LORE_VERSION, deletion.tenant).bind(false);
+        execute(deletion.connection, query).await?;
+        deletion.execute(DELETE_SCENARIO).await
+    }
 }
 
-async fn is_full(connection: &mut Connection, tenant: &TenantId, world: &WorldId, npc: &NpcId) -> StoreResult<bool> {
-    let stored_count: i64 = fetch_scalar!(connection, COUNT_SCENARIOS; tenant, world, npc).await?;
-    Ok(stored_count >= i64::from(MAX_SCENARIOS_PER_NPC))
-}
-
-/// Returns the version that a put would write, or the reason for refusing the put.
-async fn next_version(
-    connection: &mut Connection,
-    tenant: &TenantId,
-    scenario: &Scenario,
-    if_version: Option<u32>,
-) -> StoreResult<Result<u32, PutOutcome>> {
-    let npc = authored::npc_version(connection, tenant, &scenario.world, &scenario.npc).await?;
-    if npc.is_none() {
-        return Ok(Err(PutOutcome::NoParent));
-    }
-    let stored = scenario_version(connection, tenant, &scenario.world, &scenario.npc, &scenario.id).await?;
-    let next = authored::next_version(stored, if_version);
-    if next.is_ok() && stored.is_none() && is_full(connection, tenant, &scenario.world, &scenario.npc).await? {
-        return Ok(Err(PutOutcome::Full {
-            most: MAX_SCENARIOS_PER_NPC,
-        }));
-    }
-    Ok(next)
+fn scenario_key(world: &WorldId, npc: &NpcId, id: &ScenarioId) -> ResourceKey {
+    ResourceKey::new(world, [npc.as_str(), id.as_str()])
 }
 
 #[async_trait]
@@ -218,41 +216,11 @@ impl ScenarioStore for SqlScenarioStore {
         if_version: Option<u32>,
         edit: &Edit,
     ) -> StoreResult<PutOutcome> {
-        let tenant = scope.tenant().clone();
-        let scenario = scenario.clone();
-        let edit = edit.clone();
-        let keywords = to_json(&scenario.keywords)?;
-        let synonyms = to_json(&scenario.synonyms)?;
-        let conditions = to_json(&scenario.when)?;
-        let tell = scenario.tell.as_ref().map(to_json).transpose()?;
-        let model = embedding.model.clone();
-        let vector = vector_to_bytes(&embedding.vector);
-        write_transaction!(self.0, scope, |connection| {
-            acquire_lock(connection, &tenant, LedgerLock::Authored(&scenario.world)).await?;
-            let version = match next_version(connection, &tenant, &scenario, if_version).await? {
-                Ok(version) => version,
-                Err(refused) => return Ok(refused),
-            };
-            let is_conditional = !scenario.when.is_empty() || scenario.tell.is_some();
-            execute!(
-                connection, RAISE_LORE_VERSION;
-                tenant, scenario.world, scenario.npc, scenario.id, is_conditional
-            )
-            .await?;
-            let growth = Growth::begin(connection, &tenant, edit.limits).await?;
-            execute!(
-                connection, UPSERT_SCENARIO;
-                tenant, scenario.world, scenario.npc, scenario.id, without_nul(&scenario.title),
-                without_nul(&scenario.content), keywords, synonyms, i64::from(scenario.required_progress.get()),
-                without_nul(&model), vector, i64::from(version),
-                to_micros(scenario.updated_at), conditions, tell
-            )
-            .await?;
-            Growth::check(growth, connection, &tenant).await?;
-            audit::record_audit(connection, &tenant, &edit).await?;
-            Ok(authored::put_outcome(version))
-        })
-        .await
+        let resource = EmbeddedScenario {
+            scenario: scenario.clone(),
+            embedding: embedding.clone(),
+        };
+        put_resource(&self.0, scope, resource, if_version, edit).await
     }
     async fn check_put(
         &self,
@@ -260,9 +228,8 @@ impl ScenarioStore for SqlScenarioStore {
         scenario: &Scenario,
         if_version: Option<u32>,
     ) -> StoreResult<Option<PutOutcome>> {
-        let mut connection = self.0.acquire_reader(scope).await?;
-        let next = next_version(&mut connection, scope.tenant(), scenario, if_version).await?;
-        Ok(next.err())
+        let key = scenario_key(&scenario.world, &scenario.npc, &scenario.id);
+        check_put::<EmbeddedScenario>(&self.0, scope, &key, if_version).await
     }
     async fn load_scenario(
         &self,
@@ -296,23 +263,8 @@ impl ScenarioStore for SqlScenarioStore {
         if_version: Option<u32>,
         edit: &Edit,
     ) -> StoreResult<DeleteOutcome> {
-        let tenant = scope.tenant().clone();
-        let edit = edit.clone();
-        let world = world.clone();
-        let npc = npc.clone();
-        let id = id.clone();
-        write_transaction!(self.0, scope, |connection| {
-            acquire_lock(connection, &tenant, LedgerLock::Authored(&world)).await?;
-            let stored = scenario_version(connection, &tenant, &world, &npc, &id).await?;
-            if let Some(refused) = authored::delete_rejection(stored, if_version) {
-                return Ok(refused);
-            }
-            execute!(connection, RAISE_LORE_VERSION; tenant, world, npc, id, false).await?;
-            execute!(connection, DELETE_SCENARIO; tenant, world, npc, id).await?;
-            audit::record_audit(connection, &tenant, &edit).await?;
-            Ok(DeleteOutcome::Deleted)
-        })
-        .await
+        let key = scenario_key(world, npc, id);
+        delete_resource::<EmbeddedScenario>(&self.0, scope, key, if_version, edit).await
     }
     async fn list_unlocked_scenarios(
         &self,

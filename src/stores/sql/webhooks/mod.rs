@@ -13,7 +13,8 @@ use serde_json::{Map, Value, json};
 
 use self::events::Event;
 use super::{
-    audit, authored,
+    audit,
+    authored_resource::delete_rejection,
     context::{Connection, Engine, acquire_lock},
     pages::{fetch_page, page_cursor, page_row_limit},
     rows::{Columns, from_micros, json_list, to_json, to_micros, without_nul},
@@ -270,7 +271,7 @@ impl WebhookStore for SqlWebhookStore {
         write_transaction!(self.0, scope, |connection| {
             let stored = lock_webhook(connection, &tenant, id).await?;
             let version = stored.map(|webhook| i64::from(webhook.version));
-            if let Some(refused) = authored::delete_rejection(version, if_version) {
+            if let Some(refused) = delete_rejection(version, if_version) {
                 return Ok(refused);
             }
             for statement in DELETE_WEBHOOK {

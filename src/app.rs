@@ -46,7 +46,7 @@ use crate::{
     config::{Config, ListenAddress},
     lifecycle::{self, RunningServer},
 };
-use colloquy_actors::handle::Sessions;
+use colloquy_actors::handle::Dialogues;
 use colloquy_core::ids::TenantId;
 use colloquy_dialogue::{Services, jobs};
 use colloquy_http as http;
@@ -144,8 +144,8 @@ impl Application {
         let behind = ready.ok().and_then(Result::ok).unwrap_or_default();
         let nodes = several.as_ref().map(|several| several.nodes.clone());
         let sessions = match several {
-            Some(several) => Sessions::start_in_cluster(services.clone(), config.actors.clone(), several.membership),
-            None => Sessions::start(services.clone(), folder.node_id(&ids)?, config.actors.clone()),
+            Some(several) => Dialogues::start_in_cluster(services.clone(), config.actors.clone(), several.membership),
+            None => Dialogues::start(services.clone(), folder.node_id(&ids)?, config.actors.clone()),
         };
         let connections = ConnectionRegistry::start_watching(descriptors::connection_limits(config), clock.clone());
         let socket = SocketSettings {

@@ -11,7 +11,7 @@ use std::{
 use actix_web::dev::ServerHandle;
 use tokio::time::{sleep, timeout};
 
-use colloquy_actors::handle::{DrainReport, Sessions};
+use colloquy_actors::handle::{Dialogues, DrainReport};
 use colloquy_http::{
     Readiness,
     socket::{
@@ -27,7 +27,7 @@ const SHUTDOWN_RESERVE: Duration = Duration::from_secs(3);
 /// The parts of a running server that a shutdown stops.
 pub struct RunningServer {
     pub readiness: Readiness,
-    pub sessions: Sessions,
+    pub sessions: Dialogues,
     pub sockets: SocketHub,
     pub server: ServerHandle,
     pub ledger: Ledger,

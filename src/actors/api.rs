@@ -39,7 +39,7 @@ pub trait Listener: Send + Sync {
     /// Takes an event. An error means that the listener can take no more events; the dialogue then drops the listener.
     fn deliver_event(&self, event: &VisibleEvent) -> Result<(), ListenerGone>;
     /// True if the listener will never take an event again. A session with only gone listeners may be evicted. A
-    /// listener that is removed through `Sessions::detach_listener` need not report here too.
+    /// listener that is removed through `Dialogues::detach_listener` need not report here too.
     fn is_gone(&self) -> bool {
         false
     }

@@ -1,4 +1,5 @@
-//! The only entry to the actors: get-or-spawn, admission, and a method for each request to a session.
+//! The only entry to the actors: get-or-spawn, admission, and a method for each request. The requests to conversations
+//! of NPCs are in `npc_conversation/handle.rs`.
 //!
 //! The mailbox bound of actix protects nothing. Admission is therefore a permit (`ShareGuard`), taken before a message
 //! is sent and carried by the message. At the limit, a caller gets an error with a time to wait; requests are never
@@ -25,7 +26,6 @@ use super::{
     membership::Membership,
     messages::LastSeq,
     metrics::{ActorKind, ActorMetrics},
-    npc_conversation::handle::NpcConversations,
     registry::Registry,
     restore_notices, resume_token, rewind_notices,
     session::SessionRequest,
@@ -51,9 +51,9 @@ use colloquy_ports::{
     peers::Notice,
 };
 
-/// The sessions of the local node. Cheap to clone.
+/// The dialogues of the local node: sessions, and conversations of NPCs. Cheap to clone.
 #[derive(Clone)]
-pub struct Sessions {
+pub struct Dialogues {
     node: Arc<Registry>,
     chores: Arc<ChoresTask>,
 }
@@ -63,7 +63,7 @@ struct ChoresTask {
     task: Mutex<Option<oneshot::Receiver<()>>>,
 }
 
-impl Sessions {
+impl Dialogues {
     /// Starts the actors' threads, the chores and the jobs that an earlier process left behind. Must be called on a
     /// thread with a running actix `System`.
     pub fn start(services: Services, node: NodeId, settings: ActorSettings) -> Self {
@@ -106,12 +106,6 @@ impl Sessions {
                 task: Mutex::new(Some(task)),
             }),
         }
-    }
-
-    /// Returns the conversations of the local node.
-    #[must_use]
-    pub fn npc_conversations(&self) -> NpcConversations {
-        NpcConversations(self.clone())
     }
 
     /// Returns the id of this node.
@@ -513,7 +507,7 @@ impl Sessions {
             DialogueKind::Session if self.node.sessions.find_live(&key).is_some() => return Ok(()),
             DialogueKind::NpcConversation if self.node.conversations.find_live(&key).is_some() => return Ok(()),
             DialogueKind::Session => self.snapshot(scope, id).await.err(),
-            DialogueKind::NpcConversation => self.npc_conversations().snapshot(scope, id).await.err(),
+            DialogueKind::NpcConversation => self.conversation_snapshot(scope, id).await.err(),
         };
         match viewed {
             Some(error @ (DialogueError::NotOwner { .. } | DialogueError::Draining)) => Err(error),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use prometheus::{IntGaugeVec, Opts, Registry};
 
-use colloquy_actors::handle::Sessions;
+use colloquy_actors::handle::Dialogues;
 use colloquy_dialogue::Services;
 use colloquy_http::socket::player_socket::SocketHub;
 use colloquy_telemetry as telemetry;
@@ -21,7 +21,7 @@ use colloquy_transport::ConnectionRegistry;
 pub(super) fn register_metrics(
     registry: &Registry,
     services: &Services,
-    sessions: &Sessions,
+    sessions: &Dialogues,
     sockets: &SocketHub,
     connections: &ConnectionRegistry,
     limits: &Arc<RateLimits>,
@@ -46,7 +46,7 @@ pub(super) fn register_metrics(
 fn register_rejections(
     registry: &Registry,
     services: &Services,
-    sessions: &Sessions,
+    sessions: &Dialogues,
     sockets: &SocketHub,
     limits: &Arc<RateLimits>,
 ) -> prometheus::Result<()> {
@@ -99,7 +99,7 @@ fn register_connections(registry: &Registry, connections: &ConnectionRegistry) -
     )
 }
 
-fn register_actors(registry: &Registry, sessions: &Sessions) -> prometheus::Result<()> {
+fn register_actors(registry: &Registry, sessions: &Dialogues) -> prometheus::Result<()> {
     let source = sessions.clone();
     telemetry::register_labelled_metric(
         registry,

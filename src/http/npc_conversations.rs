@@ -259,7 +259,7 @@ pub async fn create_conversation(
         let state = state.clone();
         let principal = caller.principal.clone();
         async move {
-            let conversations = state.sessions.npc_conversations();
+            let conversations = &state.sessions;
             let created = conversations.create_conversation(&principal.scope(), command).await?;
             let location = format!("/v1/npc-conversations/{}", created.id);
             IdempotentResponse::created(&ConversationView::for_caller(&state, created, &principal), location)
@@ -344,7 +344,7 @@ pub async fn get_conversation(
     // A viewer changes no state.
     let may_wake = caller.principal.role != Role::Viewer;
     if may_wake && dialogue.status == DialogueStatus::Open && dialogue.options.auto && !dialogue.options.paused {
-        let conversations = state.sessions.npc_conversations();
+        let conversations = &state.sessions;
         conversations.wake_conversation(&caller.scope, path.0).await;
     }
     Ok(HttpResponse::Ok().json(ConversationView::for_caller(&state, dialogue, &caller.principal)))
@@ -423,7 +423,7 @@ pub async fn step_conversation(
     if reachable_conversation(&state, &caller.principal, path.0).await?.status == DialogueStatus::Closed {
         return Err(DialogueError::Ended.into());
     }
-    let conversations = state.sessions.npc_conversations();
+    let conversations = &state.sessions;
     let line = conversations.say_next_line(&caller.scope, path.0).await?;
     let turn = completed_turn(line.await)?;
     Ok(HttpResponse::Ok().json(TurnView::for_caller(&turn, &caller.principal)))
@@ -455,8 +455,10 @@ pub async fn interrupt_conversation(
             caller.count_cut(&state, player)?;
             state.check_player_share(&caller.scope, player).await?;
         }
-        let conversations = state.sessions.npc_conversations();
-        let outcome = conversations.interrupt_dialogue(&caller.scope, path.0, command).await?;
+        let conversations = &state.sessions;
+        let outcome = conversations
+            .interrupt_conversation(&caller.scope, path.0, command)
+            .await?;
         Ok(HttpResponse::Ok().json(InterruptView::for_caller(outcome, &caller.principal)))
     })
     .await
@@ -484,9 +486,9 @@ pub async fn resume_conversation(
             caller.count_turn(&state, player)?;
             state.check_player_share(&caller.scope, player).await?;
         }
-        let conversations = state.sessions.npc_conversations();
+        let conversations = &state.sessions;
         let view = conversations
-            .resume_dialogue(&caller.scope, path.0, &caller.principal)
+            .resume_conversation(&caller.scope, path.0, &caller.principal)
             .await?;
         let dialogue = (*view.dialogue).clone();
         Ok(HttpResponse::Ok().json(ConversationView::for_caller(&state, dialogue, &caller.principal)))
@@ -547,7 +549,7 @@ pub async fn join_conversation(
         let principal = caller.principal.clone();
         async move {
             interruptible_conversation(&state, &principal, path.0).await?;
-            let conversations = state.sessions.npc_conversations();
+            let conversations = &state.sessions;
             let scope = principal.scope();
             let joined = conversations.join_conversation(&scope, path.0, player, key.as_deref());
             NewSessionView::for_caller(joined.await?, &principal).into_idempotent_response()
@@ -575,8 +577,8 @@ pub async fn delete_conversation(
     run_uncancelled(async move {
         let dialogue = reachable_conversation(&state, &caller.principal, path.0).await?;
         if dialogue.status == DialogueStatus::Open {
-            let conversations = state.sessions.npc_conversations();
-            let closed = conversations.close_dialogue(&caller.scope, path.0, "closed by request");
+            let conversations = &state.sessions;
+            let closed = conversations.end_conversation(&caller.scope, path.0, "closed by request");
             match closed.await {
                 // The conversation ended by itself meanwhile.
                 Ok(()) | Err(DialogueError::Ended) => {}

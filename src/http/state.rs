@@ -16,7 +16,7 @@ use super::{
     settings::HttpSettings,
     socket::player_socket::SocketHub,
 };
-use colloquy_actors::handle::Sessions;
+use colloquy_actors::handle::Dialogues;
 use colloquy_core::{ids::PlayerId, scope::TenantScope};
 use colloquy_dialogue::Services;
 use colloquy_tenancy::{auth::Authenticator, limits::RateLimits};
@@ -26,7 +26,7 @@ use colloquy_webhooks::Webhooks;
 #[derive(Clone)]
 pub struct AppState {
     pub services: Services,
-    pub sessions: Sessions,
+    pub sessions: Dialogues,
     pub auth: Arc<Authenticator>,
     pub limits: Arc<RateLimits>,
     pub settings: Arc<HttpSettings>,

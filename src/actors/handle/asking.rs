@@ -14,14 +14,14 @@ use super::{
         node::send_message,
         registry::RegisteredKind,
     },
-    Sessions,
+    Dialogues,
 };
 use colloquy_core::{ids::DialogueId, scope::TenantScope};
 
 /// How often a request is sent to a fresh actor when the previous actor stopped before handling the request.
 const MAX_ASK_ATTEMPTS: usize = 4;
 
-impl Sessions {
+impl Dialogues {
     /// Sends a request with a permit to a dialogue of the request's kind. Sends the request again to a fresh actor if the
     /// first actor stopped before handling the request.
     pub(in super::super) async fn send_request<R, T>(

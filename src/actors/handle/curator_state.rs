@@ -2,14 +2,14 @@
 
 use tokio::sync::oneshot;
 
-use super::Sessions;
+use super::Dialogues;
 use crate::{
     curator::{DescribeCurator, NodeCurator},
     node::send_message,
 };
 use colloquy_core::scope::TenantScope;
 
-impl Sessions {
+impl Dialogues {
     /// Describes the tenant's curator on this node. Wakes no curator.
     pub async fn describe_curator(&self, scope: &TenantScope) -> NodeCurator {
         let node = self.node();

@@ -9,7 +9,7 @@ use actix::{Addr, Handler};
 use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
 use tokio::sync::oneshot;
 
-use super::Sessions;
+use super::Dialogues;
 use crate::{
     mailbox::{Mailbox, QueuedMessage},
     messages::{CutRunningTurn, DrainCurator, DrainDialogue, StopCurator, StopDialogue},
@@ -34,7 +34,7 @@ pub struct DrainReport {
 /// The part of a drain's deadline reserved for turns that had to be cut, at most.
 const CUT_GRACE: Duration = Duration::from_secs(2);
 
-impl Sessions {
+impl Dialogues {
     /// Drains the node. New lines are refused at once (`DialogueError::Draining`). Running turns may end normally;
     /// shortly before the deadline, the remaining turns are cut. Then the actors stop, and buffered data is written.
     /// Listeners stay attached until their turn has ended.

@@ -1,4 +1,4 @@
-//! The entry to conversations of NPCs, with a method for each request.
+//! The requests to conversations of NPCs.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::ConversationRequest;
 use crate::{
     DialogueError, InterruptCommand, InterruptOutcome, Listener, NewConversation, NewSession,
     dialogue::rewind_run::REWIND_RETRY_AFTER,
-    handle::Sessions,
+    handle::Dialogues,
     messages::{AttachedListener, ConversationSnapshot, CreatedSession},
     node::ActorDirectory,
     running_turn::TurnOutcome,
@@ -48,18 +48,14 @@ pub fn joined_session_id(conversation: DialogueId, player: &PlayerId, key: &str)
     )
 }
 
-/// The conversations of the local node. Cheap to clone.
-#[derive(Clone)]
-pub struct NpcConversations(pub(crate) Sessions);
-
-impl NpcConversations {
+impl Dialogues {
     /// Creates a conversation, and starts a self-paced conversation.
     pub async fn create_conversation(
         &self,
         scope: &TenantScope,
         new_conversation: NewConversation,
     ) -> Result<Dialogue, DialogueError> {
-        let node = self.0.node();
+        let node = self.node();
         let now = node.ports.clock.now();
         let dialogue = Dialogue {
             id: node.ports.ids.next_dialogue_id(DialogueKind::NpcConversation),
@@ -88,7 +84,7 @@ impl NpcConversations {
             updated_at: now,
             head_turn: 0,
         };
-        self.0.create_dialogue(scope, &dialogue).await?;
+        self.create_dialogue(scope, &dialogue).await?;
         if new_conversation.auto {
             self.wake_conversation(scope, dialogue.id).await;
         }
@@ -98,22 +94,25 @@ impl NpcConversations {
     /// Wakes a self-paced conversation that is not in memory. If no room is free, the conversation exists all the same
     /// and continues at the next request.
     pub async fn wake_conversation(&self, scope: &TenantScope, id: DialogueId) {
-        if let Err(error) = self.snapshot(scope, id).await {
+        if let Err(error) = self.conversation_snapshot(scope, id).await {
             tracing::info!(dialogue = %id, %error, "a conversation could not go on now");
         }
     }
 
     /// Returns the state of the conversation.
-    pub async fn snapshot(&self, scope: &TenantScope, id: DialogueId) -> Result<ConversationSnapshot, DialogueError> {
-        self.0
-            .send_request(scope, id, |reply| ConversationRequest::Snapshot { reply })
+    pub async fn conversation_snapshot(
+        &self,
+        scope: &TenantScope,
+        id: DialogueId,
+    ) -> Result<ConversationSnapshot, DialogueError> {
+        self.send_request(scope, id, |reply| ConversationRequest::Snapshot { reply })
             .await
     }
 
     /// Adds a listener. With `last_seq`, later events are first delivered again in order. A self-paced conversation
     /// that is not in memory continues if the listener `wakes` the conversation; otherwise it sleeps until another
     /// request.
-    pub async fn attach_listener(
+    pub async fn watch_conversation(
         &self,
         scope: &TenantScope,
         id: DialogueId,
@@ -127,7 +126,7 @@ impl NpcConversations {
             wakes,
             reply,
         };
-        self.0.send_request(scope, id, request).await
+        self.send_request(scope, id, request).await
     }
 
     /// Requests one line, even during a pause. The receiver gets the line, and fails when the conversation ends or the
@@ -137,41 +136,38 @@ impl NpcConversations {
         scope: &TenantScope,
         id: DialogueId,
     ) -> Result<tokio::sync::oneshot::Receiver<TurnOutcome>, DialogueError> {
-        self.0
-            .send_request(scope, id, |reply| ConversationRequest::Step { reply })
+        self.send_request(scope, id, |reply| ConversationRequest::Step { reply })
             .await
     }
 
     /// Cuts the running line or rewinds to an earlier line, and pauses the conversation. Answers once the result is
     /// durable. `command.turn` unset: the running line.
-    pub async fn interrupt_dialogue(
+    pub async fn interrupt_conversation(
         &self,
         scope: &TenantScope,
         id: DialogueId,
         command: InterruptCommand,
     ) -> Result<InterruptOutcome, DialogueError> {
-        self.0
-            .send_request(scope, id, |reply| ConversationRequest::Interrupt {
-                command: command.clone(),
-                reply,
-            })
-            .await
+        self.send_request(scope, id, |reply| ConversationRequest::Interrupt {
+            command: command.clone(),
+            reply,
+        })
+        .await
     }
 
     /// Continues after a pause. A line that was cut a moment ago is resumed if no later line exists. Harmless without a
     /// pause.
-    pub async fn resume_dialogue(
+    pub async fn resume_conversation(
         &self,
         scope: &TenantScope,
         id: DialogueId,
         who: &Principal,
     ) -> Result<ConversationSnapshot, DialogueError> {
-        self.0
-            .send_request(scope, id, |reply| ConversationRequest::Resume {
-                who: who.clone(),
-                reply,
-            })
-            .await
+        self.send_request(scope, id, |reply| ConversationRequest::Resume {
+            who: who.clone(),
+            reply,
+        })
+        .await
     }
 
     /// Opens a session of a player with all NPCs of the conversation. The conversation pauses (`joined`), and a running
@@ -185,7 +181,7 @@ impl NpcConversations {
     ) -> Result<CreatedSession, DialogueError> {
         let session = match key {
             Some(key) => joined_session_id(id, &player, key),
-            None => self.0.node().ports.ids.next_dialogue_id(DialogueKind::Session),
+            None => self.node().ports.ids.next_dialogue_id(DialogueKind::Session),
         };
         if key.is_some()
             && let Some(joined) = self.read_joined_session(scope, session).await?
@@ -211,7 +207,6 @@ impl NpcConversations {
         player: PlayerId,
     ) -> Result<Option<CreatedSession>, DialogueError> {
         let point = self
-            .0
             .send_request(scope, id, |reply| ConversationRequest::Join { reply })
             .await?;
         failpoint!("join.placed");
@@ -229,7 +224,7 @@ impl NpcConversations {
             cause: point.head.map(Cause::Turn),
             chat_key: None,
         };
-        match self.0.create_session_with_id(scope, session, new_session).await {
+        match self.create_session_with_id(scope, session, new_session).await {
             // A repeat of the request may have been handled meanwhile.
             Err(error @ DialogueError::Store(_)) => match self.read_joined_session(scope, session).await? {
                 Some(joined) => Ok(Some(joined)),
@@ -251,7 +246,7 @@ impl NpcConversations {
             return Err(DialogueError::Ended);
         }
         for npc in &dialogue.npcs {
-            self.0.node().read_authored(scope, &dialogue.world, npc).await?;
+            self.node().read_authored(scope, &dialogue.world, npc).await?;
         }
         Ok(())
     }
@@ -270,7 +265,7 @@ impl NpcConversations {
         text: &str,
     ) -> Result<Option<CreatedSession>, DialogueError> {
         let session = joined_session_id(id, player, key);
-        let dialogues = &self.0.node().ports.ledger.dialogues;
+        let dialogues = &self.node().ports.ledger.dialogues;
         match dialogues.load_turn_by_key(scope, session, key).await? {
             Some(keyed_turn) if keyed_turn.turn.player_text != text => return Err(DialogueError::KeyReused),
             Some(keyed_turn) if !keyed_turn.stands => return Err(DialogueError::TurnUnsaid),
@@ -284,14 +279,14 @@ impl NpcConversations {
         scope: &TenantScope,
         session: DialogueId,
     ) -> Result<Option<CreatedSession>, DialogueError> {
-        let dialogues = &self.0.node().ports.ledger.dialogues;
+        let dialogues = &self.node().ports.ledger.dialogues;
         let Some(dialogue) = dialogues.load_dialogue(scope, session).await? else {
             return Ok(None);
         };
         if dialogue.status == DialogueStatus::Closed {
             return Err(DialogueError::Closed);
         }
-        let token = self.0.renew_resume_token(scope, session).await?;
+        let token = self.renew_resume_token(scope, session).await?;
         Ok(token.map(|resume_token| CreatedSession { dialogue, resume_token }))
     }
 
@@ -304,7 +299,7 @@ impl NpcConversations {
     ) -> Result<(), DialogueError> {
         let mut existing = Vec::with_capacity(npcs.len());
         for npc in npcs.drain(..) {
-            match self.0.node().read_authored(scope, world, &npc).await {
+            match self.node().read_authored(scope, world, &npc).await {
                 Ok(_) => existing.push(npc),
                 Err(DialogueError::NoNpc(_)) => {}
                 Err(error) => return Err(error),
@@ -315,14 +310,13 @@ impl NpcConversations {
     }
 
     /// Ends the conversation. A running line is cut and committed first.
-    pub async fn close_dialogue(
+    pub async fn end_conversation(
         &self,
         scope: &TenantScope,
         id: DialogueId,
         reason: &'static str,
     ) -> Result<(), DialogueError> {
-        self.0
-            .send_request(scope, id, |reply| ConversationRequest::End { reason, reply })
+        self.send_request(scope, id, |reply| ConversationRequest::End { reason, reply })
             .await
     }
 }

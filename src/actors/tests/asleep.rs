@@ -14,9 +14,9 @@ impl TestWorld {
     async fn attach_watcher_as(&self, wakes: bool, id: DialogueId, last_seq: Option<u64>) -> Arc<RecordingListener> {
         let ear = RecordingListener::new();
         let listener: Arc<dyn Listener> = Arc::<RecordingListener>::clone(&ear);
-        let talks = self.npc_conversations();
+        let talks = &self.sessions;
         talks
-            .attach_listener(&self.scope, id, listener, last_seq, wakes)
+            .watch_conversation(&self.scope, id, listener, last_seq, wakes)
             .await
             .unwrap();
         ear

@@ -23,16 +23,16 @@ async fn stored_outcome_of_a_key_is_repeated_after_the_dialogue_was_closed() {
             with_key(key, world.interrupt_command(Some(1), None)),
         )
     };
-    let talks = world.npc_conversations();
+    let talks = &world.sessions;
     let in_talk =
-        |key| talks.interrupt_dialogue(&world.scope, talk, with_key(key, world.conversation_interrupt(Some(1))));
+        |key| talks.interrupt_conversation(&world.scope, talk, with_key(key, world.conversation_interrupt(Some(1))));
     let (first_in_session, first_in_talk) = (in_session("a").await.unwrap(), in_talk("a").await.unwrap());
     world
         .sessions
         .close_dialogue(&world.scope, session, "done")
         .await
         .unwrap();
-    talks.close_dialogue(&world.scope, talk, "done").await.unwrap();
+    talks.end_conversation(&world.scope, talk, "done").await.unwrap();
     assert_eq!(in_session("a").await.unwrap(), first_in_session);
     assert_eq!(in_talk("a").await.unwrap(), first_in_talk);
     let (closed, ended) = (in_session("b").await, in_talk("b").await);
@@ -57,8 +57,8 @@ async fn restore_that_meets_a_rewind_is_applied_after_the_rewind() {
         saves::load_save(&world, save).await;
         world.fake.rewind_go.add_permits(1);
     };
-    let talks = world.npc_conversations();
-    let interrupt = talks.interrupt_dialogue(&world.scope, talk, world.conversation_interrupt(Some(1)));
+    let talks = &world.sessions;
+    let interrupt = talks.interrupt_conversation(&world.scope, talk, world.conversation_interrupt(Some(1)));
     let (rewound, ()) = tokio::join!(interrupt, meanwhile);
     assert!(matches!(rewound, Err(DialogueError::Overloaded { .. })), "{rewound:?}");
     assert_eq!(world.line_texts(talk).await.len(), 2);
@@ -106,8 +106,8 @@ async fn pause_that_meets_a_durable_rewind_does_not_block_the_next_rewind() {
         world.say_next_line(talk).await;
     }
     *world.fake.hold_rewind_answers.lock() = true;
-    let talks = world.npc_conversations();
-    let interrupt = |turn| talks.interrupt_dialogue(&world.scope, talk, world.conversation_interrupt(turn));
+    let talks = &world.sessions;
+    let interrupt = |turn| talks.interrupt_conversation(&world.scope, talk, world.conversation_interrupt(turn));
     let meanwhile = async {
         wait_until("the first rewind is durable", || {
             world.fake.durable_rewinds.load(std::sync::atomic::Ordering::Relaxed) == 1

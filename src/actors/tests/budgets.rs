@@ -160,8 +160,8 @@ async fn turn_does_not_wait_for_the_share_of_a_known_player() {
 
 async fn interrupt_conversation(world: &TestWorld, id: DialogueId, turn: Option<u32>) {
     world
-        .npc_conversations()
-        .interrupt_dialogue(&world.scope, id, world.conversation_interrupt(turn))
+        .sessions
+        .interrupt_conversation(&world.scope, id, world.conversation_interrupt(turn))
         .await
         .unwrap();
 }
@@ -175,8 +175,8 @@ async fn resume_as_player(world: &TestWorld, id: DialogueId) -> PlayerId {
     };
     world.fake.go.add_permits(10);
     world
-        .npc_conversations()
-        .resume_dialogue(&world.scope, id, &who)
+        .sessions
+        .resume_conversation(&world.scope, id, &who)
         .await
         .unwrap();
     player

@@ -3,18 +3,12 @@
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 use super::world::{PATIENCE, TestWorld, test_actor_settings, test_dialogue_settings, wait_until};
-use crate::{
-    DialogueError, InterruptCommand, InterruptOutcome, NewConversation, npc_conversation::handle::NpcConversations,
-};
+use crate::{DialogueError, InterruptCommand, InterruptOutcome, NewConversation};
 use colloquy_core::ids::{DialogueId, NpcId};
 use colloquy_memory::turn::{Turn, TurnStatus};
 use colloquy_ports::ledger::dialogues::{DialogueStatus, Interrupters, NextSpeaker};
 
 impl TestWorld {
-    pub(super) fn npc_conversations(&self) -> NpcConversations {
-        self.sessions.npc_conversations()
-    }
-
     pub(super) async fn new_conversation(&self, topic: &str, max_turns: u32, auto: bool) -> DialogueId {
         self.new_conversation_with(NextSpeaker::Rule, topic, max_turns, auto)
             .await
@@ -40,15 +34,11 @@ impl TestWorld {
             open: false,
             interrupters: Interrupters::default(),
         };
-        self.npc_conversations()
-            .create_conversation(&self.scope, new)
-            .await
-            .unwrap()
-            .id
+        self.sessions.create_conversation(&self.scope, new).await.unwrap().id
     }
 
     pub(super) async fn say_next_line(&self, id: DialogueId) -> Arc<Turn> {
-        let said = self.npc_conversations().say_next_line(&self.scope, id).await.unwrap();
+        let said = self.sessions.say_next_line(&self.scope, id).await.unwrap();
         tokio::time::timeout(PATIENCE, said).await.unwrap().unwrap().unwrap()
     }
 
@@ -139,11 +129,7 @@ async fn npcs_take_turns_until_the_last_line() {
         .unwrap()
         .unwrap();
     assert_eq!(stored.status, DialogueStatus::Closed);
-    let refused = world
-        .npc_conversations()
-        .say_next_line(&world.scope, id)
-        .await
-        .unwrap_err();
+    let refused = world.sessions.say_next_line(&world.scope, id).await.unwrap_err();
     assert!(matches!(refused, DialogueError::Ended), "{refused:?}");
     world.shut_down().await;
 }
@@ -163,13 +149,13 @@ async fn last_line_can_be_cut_or_joined_while_it_may_still_be_read() {
             ..world.conversation_interrupt(Some(2))
         };
         world
-            .npc_conversations()
-            .interrupt_dialogue(&world.scope, id, wish)
+            .sessions
+            .interrupt_conversation(&world.scope, id, wish)
             .await
             .unwrap();
         let player = "p1".parse().unwrap();
         let joined = world
-            .npc_conversations()
+            .sessions
             .join_conversation(&world.scope, id, player, None)
             .await
             .unwrap();
@@ -180,7 +166,7 @@ async fn last_line_can_be_cut_or_joined_while_it_may_still_be_read() {
             ear.event_labels()
         );
         // No further line is possible.
-        let stepped = world.npc_conversations().say_next_line(&world.scope, id).await.unwrap();
+        let stepped = world.sessions.say_next_line(&world.scope, id).await.unwrap();
         assert!(stepped.await.is_err());
         wait_until("it ends", || {
             ear.event_labels().iter().any(|event| event.starts_with("ended 2"))
@@ -219,8 +205,8 @@ async fn interrupt_pauses_the_conversation_until_resumed() {
     let ear = world.attach_watcher(id, Some(1)).await;
     world.wait_for_begun(1).await;
     let cut = world
-        .npc_conversations()
-        .interrupt_dialogue(&world.scope, id, world.conversation_interrupt(None))
+        .sessions
+        .interrupt_conversation(&world.scope, id, world.conversation_interrupt(None))
         .await
         .unwrap();
     assert_eq!(cut, InterruptOutcome::Cut { turn: 1 });
@@ -237,8 +223,8 @@ async fn interrupt_pauses_the_conversation_until_resumed() {
     assert_eq!(world.fake.spoken.lock().len(), 1);
     world.fake.go.add_permits(10);
     world
-        .npc_conversations()
-        .resume_dialogue(&world.scope, id, &world.test_principal())
+        .sessions
+        .resume_conversation(&world.scope, id, &world.test_principal())
         .await
         .unwrap();
     ear.wait_for_event("ended 3 max_turns").await;
@@ -264,15 +250,15 @@ async fn conversation_resumed_during_a_line_continues_after_it() {
     world.wait_for_begun(1).await;
     let resume = || async {
         world
-            .npc_conversations()
-            .resume_dialogue(&world.scope, id, &world.test_principal())
+            .sessions
+            .resume_conversation(&world.scope, id, &world.test_principal())
             .await
             .unwrap()
     };
     // During the cut: the cut line is continued.
     let cut = async {
-        let (talks, wish) = (world.npc_conversations(), world.conversation_interrupt(None));
-        talks.interrupt_dialogue(&world.scope, id, wish).await.unwrap()
+        let (talks, wish) = (world.sessions.clone(), world.conversation_interrupt(None));
+        talks.interrupt_conversation(&world.scope, id, wish).await.unwrap()
     };
     let resumed = async {
         ear.wait_for_event("paused 0 interrupted").await;
@@ -285,11 +271,11 @@ async fn conversation_resumed_during_a_line_continues_after_it() {
     world.wait_for_begun(3).await;
     // During a line that was requested in a pause.
     world
-        .npc_conversations()
-        .interrupt_dialogue(&world.scope, id, world.conversation_interrupt(None))
+        .sessions
+        .interrupt_conversation(&world.scope, id, world.conversation_interrupt(None))
         .await
         .unwrap();
-    let stepped = world.npc_conversations().say_next_line(&world.scope, id).await.unwrap();
+    let stepped = world.sessions.say_next_line(&world.scope, id).await.unwrap();
     world.wait_for_begun(4).await;
     assert!(!resume().await.dialogue.options.paused);
     world.fake.go.add_permits(9);
@@ -307,8 +293,8 @@ async fn rewind_removes_later_lines_and_the_running_line() {
     }
     let ear = world.attach_watcher(id, None).await;
     let done = world
-        .npc_conversations()
-        .interrupt_dialogue(&world.scope, id, world.conversation_interrupt(Some(2)))
+        .sessions
+        .interrupt_conversation(&world.scope, id, world.conversation_interrupt(Some(2)))
         .await
         .unwrap();
     let InterruptOutcome::Rewound(rewound) = done else {
@@ -324,8 +310,8 @@ async fn rewind_removes_later_lines_and_the_running_line() {
     );
     // A late request for the same rewind gets its outcome.
     let late = world
-        .npc_conversations()
-        .interrupt_dialogue(&world.scope, id, world.conversation_interrupt(Some(4)))
+        .sessions
+        .interrupt_conversation(&world.scope, id, world.conversation_interrupt(Some(4)))
         .await
         .unwrap();
     assert_eq!(late, InterruptOutcome::Rewound(Arc::clone(&rewound)));
@@ -334,10 +320,7 @@ async fn rewind_removes_later_lines_and_the_running_line() {
         if_head: Some(4),
         ..world.conversation_interrupt(Some(4))
     };
-    let stale = world
-        .npc_conversations()
-        .interrupt_dialogue(&world.scope, id, stale)
-        .await;
+    let stale = world.sessions.interrupt_conversation(&world.scope, id, stale).await;
     assert!(
         matches!(stale, Err(DialogueError::StaleHead { head_turn: 2 })),
         "{stale:?}"
@@ -360,11 +343,11 @@ async fn concurrent_interrupts_apply_the_lowest_and_answer_all() {
     let turns = [5, 2, 4, 3, 6, 2, 5, 4, 3, 5];
     let asked = turns.map(|turn| {
         let (talks, scope, wish) = (
-            world.npc_conversations(),
+            world.sessions.clone(),
             world.scope.clone(),
             world.conversation_interrupt(Some(turn)),
         );
-        async move { talks.interrupt_dialogue(&scope, id, wish).await.unwrap() }
+        async move { talks.interrupt_conversation(&scope, id, wish).await.unwrap() }
     });
     let held = async {
         wait_until("a move begins", || !world.fake.rewinds.lock().is_empty()).await;
@@ -411,16 +394,16 @@ async fn interrupter_of_the_running_line_gets_the_final_outcome() {
     for _ in 0..2 {
         world.say_next_line(id).await;
     }
-    let _line = world.npc_conversations().say_next_line(&world.scope, id).await.unwrap();
+    let _line = world.sessions.say_next_line(&world.scope, id).await.unwrap();
     world.wait_for_begun(3).await;
     *world.fake.hold_rewinds.lock() = true;
     let ask = |turn| {
         let (talks, scope, wish) = (
-            world.npc_conversations(),
+            world.sessions.clone(),
             world.scope.clone(),
             world.conversation_interrupt(turn),
         );
-        async move { talks.interrupt_dialogue(&scope, id, wish).await.unwrap() }
+        async move { talks.interrupt_conversation(&scope, id, wish).await.unwrap() }
     };
     let late = async {
         wait_until("a move is under way", || !world.fake.rewinds.lock().is_empty()).await;
@@ -454,8 +437,8 @@ async fn hung_job_of_an_unsaid_line_blocks_no_other_job() {
     wait_until("its job hangs", || world.fake.running_jobs.load(Relaxed) == 1).await;
     let wish = world.conversation_interrupt(Some(1));
     world
-        .npc_conversations()
-        .interrupt_dialogue(&world.scope, id, wish)
+        .sessions
+        .interrupt_conversation(&world.scope, id, wish)
         .await
         .unwrap();
     let stands = world.say_next_line(id).await;
@@ -474,7 +457,7 @@ async fn player_joins_at_the_current_line_and_the_conversation_pauses() {
     let id = world.new_conversation("hold", 20, true).await;
     world.wait_for_begun(1).await;
     let joined = world
-        .npc_conversations()
+        .sessions
         .join_conversation(&world.scope, id, "p1".parse().unwrap(), None)
         .await
         .unwrap();
@@ -510,7 +493,7 @@ async fn concurrent_joins_with_one_key_make_one_session() {
     let id = world.new_conversation("the mill", 20, false).await;
     world.say_next_line(id).await;
     let join = |player: &str, key: &'static str| {
-        let (talks, scope, player) = (world.npc_conversations(), world.scope.clone(), player.parse().unwrap());
+        let (talks, scope, player) = (world.sessions.clone(), world.scope.clone(), player.parse().unwrap());
         async move {
             talks
                 .join_conversation(&scope, id, player, Some(key))
@@ -522,7 +505,7 @@ async fn concurrent_joins_with_one_key_make_one_session() {
     };
     let (first, second) = tokio::join!(join("p1", "k"), join("p1", "k"));
     assert_eq!(first, second);
-    let (talks, player) = (world.npc_conversations(), "p1".parse().unwrap());
+    let (talks, player) = (world.sessions.clone(), "p1".parse().unwrap());
     let found = talks
         .find_joined_session(&world.scope, id, &player, "k", "hello")
         .await
@@ -556,14 +539,14 @@ async fn conversation_with_failing_model_backs_off() {
     let id = world.new_conversation("fail", 5, true).await;
     let ear = world.attach_watcher(id, Some(1)).await;
     ear.wait_for_event("failed 1").await;
-    let view = world.npc_conversations().snapshot(&world.scope, id).await.unwrap();
+    let view = world.sessions.conversation_snapshot(&world.scope, id).await.unwrap();
     assert_eq!((view.dialogue.head_turn, view.running_turn), (0, None));
-    let refused = world.npc_conversations().say_next_line(&world.scope, id).await.unwrap();
+    let refused = world.sessions.say_next_line(&world.scope, id).await.unwrap();
     let failed = tokio::time::timeout(PATIENCE, refused).await.unwrap().unwrap();
     assert!(failed.is_err(), "a step tells why at once");
     world
-        .npc_conversations()
-        .close_dialogue(&world.scope, id, "closed by request")
+        .sessions
+        .end_conversation(&world.scope, id, "closed by request")
         .await
         .unwrap();
     ear.wait_for_event("ended 0 closed by request").await;

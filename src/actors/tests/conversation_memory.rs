@@ -13,7 +13,7 @@ async fn next_line_waits_for_memory_of_the_last_line() {
     let id = world.new_conversation("the mill", 3, true).await;
     let ear = world.attach_watcher(id, Some(1)).await;
     wait_until("the first job runs", || world.fake.running_jobs.load(Relaxed) == 1).await;
-    let view = world.npc_conversations().snapshot(&world.scope, id).await.unwrap();
+    let view = world.sessions.conversation_snapshot(&world.scope, id).await.unwrap();
     assert_eq!(
         (view.dialogue.head_turn, view.running_turn),
         (1, None),
@@ -38,10 +38,10 @@ async fn requested_line_is_not_said_after_an_interrupt() {
         let id = world.new_conversation("the mill", 3, false).await;
         world.say_next_line(id).await;
         // Waits for the facts of the first line.
-        let waiting = world.npc_conversations().say_next_line(&world.scope, id).await.unwrap();
+        let waiting = world.sessions.say_next_line(&world.scope, id).await.unwrap();
         let cut = world
-            .npc_conversations()
-            .interrupt_dialogue(&world.scope, id, world.conversation_interrupt(back_to))
+            .sessions
+            .interrupt_conversation(&world.scope, id, world.conversation_interrupt(back_to))
             .await;
         cut.unwrap();
         let told = tokio::time::timeout(PATIENCE, waiting).await.unwrap().unwrap();

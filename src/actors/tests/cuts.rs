@@ -368,16 +368,16 @@ async fn cut_npc_line_is_continued_by_its_speaker() {
     world.wait_for_begun(1).await;
     let wish = world.keyed_interrupt(None, "cut");
     let told = world
-        .npc_conversations()
-        .interrupt_dialogue(&world.scope, id, wish.clone())
+        .sessions
+        .interrupt_conversation(&world.scope, id, wish.clone())
         .await
         .unwrap();
     assert_eq!(told, InterruptOutcome::Cut { turn: 1 });
     ear.wait_for_event("committed 1").await;
     assert_eq!(world.audit_rows("conversation.interrupt").await.len(), 1);
     let again = world
-        .npc_conversations()
-        .interrupt_dialogue(&world.scope, id, wish)
+        .sessions
+        .interrupt_conversation(&world.scope, id, wish)
         .await
         .unwrap();
     assert_eq!(again, told, "a key is told the same");
@@ -385,8 +385,8 @@ async fn cut_npc_line_is_continued_by_its_speaker() {
 
     world.fake.go.add_permits(10);
     world
-        .npc_conversations()
-        .resume_dialogue(&world.scope, id, &world.test_principal())
+        .sessions
+        .resume_conversation(&world.scope, id, &world.test_principal())
         .await
         .unwrap();
     ear.wait_for_event("ended 3 max_turns").await;
@@ -443,8 +443,8 @@ async fn cut_of_an_uncommitted_npc_line_does_not_cut_the_next() {
     let cut = async |world: &TestWorld, id: DialogueId| {
         let wish = world.keyed_interrupt(None, "cut");
         world
-            .npc_conversations()
-            .interrupt_dialogue(&world.scope, id, wish)
+            .sessions
+            .interrupt_conversation(&world.scope, id, wish)
             .await
             .unwrap()
     };
@@ -453,11 +453,7 @@ async fn cut_of_an_uncommitted_npc_line_does_not_cut_the_next() {
     world.fake.go.add_permits(1);
     world.say_next_line(failed).await;
     *world.fake.fail_turns.lock() = true;
-    let _failing = world
-        .npc_conversations()
-        .say_next_line(&world.scope, failed)
-        .await
-        .unwrap();
+    let _failing = world.sessions.say_next_line(&world.scope, failed).await.unwrap();
     world.wait_for_begun(2).await;
     let idle = cut(&world, failed).await;
     assert_eq!(idle, InterruptOutcome::Idle { head_turn: 1 });
@@ -467,18 +463,14 @@ async fn cut_of_an_uncommitted_npc_line_does_not_cut_the_next() {
     world.fake.go.add_permits(2);
     world.say_next_line(unsaid).await;
     let ear = world.attach_watcher(unsaid, None).await;
-    let _unsaid = world
-        .npc_conversations()
-        .say_next_line(&world.scope, unsaid)
-        .await
-        .unwrap();
+    let _unsaid = world.sessions.say_next_line(&world.scope, unsaid).await.unwrap();
     world.wait_for_begun(4).await;
     let back = async {
         ear.wait_for_event("paused 1 interrupted").await;
         let wish = world.conversation_interrupt(Some(1));
         world
-            .npc_conversations()
-            .interrupt_dialogue(&world.scope, unsaid, wish)
+            .sessions
+            .interrupt_conversation(&world.scope, unsaid, wish)
             .await
             .unwrap()
     };
@@ -488,7 +480,7 @@ async fn cut_of_an_uncommitted_npc_line_does_not_cut_the_next() {
     let world = world.restart_process();
     for (id, told, permits) in [(failed, idle, 1), (unsaid, back, 2)] {
         let spoken = world.fake.spoken.lock().len();
-        let running = world.npc_conversations().say_next_line(&world.scope, id).await.unwrap();
+        let running = world.sessions.say_next_line(&world.scope, id).await.unwrap();
         world.wait_for_begun(spoken + 1).await;
         assert_eq!(cut(&world, id).await, told);
         world.fake.go.add_permits(permits);

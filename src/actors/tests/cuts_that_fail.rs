@@ -9,12 +9,12 @@ async fn npc_line_that_cannot_be_continued_stands_as_cut() {
     let world = TestWorld::new().await;
     let id = world.new_conversation("hold", 20, false).await;
     let ear = world.attach_watcher(id, Some(1)).await;
-    let _first = world.npc_conversations().say_next_line(&world.scope, id).await.unwrap();
+    let _first = world.sessions.say_next_line(&world.scope, id).await.unwrap();
     world.wait_for_begun(1).await;
     let wish = world.conversation_interrupt(None);
     world
-        .npc_conversations()
-        .interrupt_dialogue(&world.scope, id, wish)
+        .sessions
+        .interrupt_conversation(&world.scope, id, wish)
         .await
         .unwrap();
     ear.wait_for_event("committed 1").await;
@@ -23,8 +23,8 @@ async fn npc_line_that_cannot_be_continued_stands_as_cut() {
     *world.fake.fail_turns.lock() = true;
     // No step is needed: the resume requests the line.
     world
-        .npc_conversations()
-        .resume_dialogue(&world.scope, id, &world.test_principal())
+        .sessions
+        .resume_conversation(&world.scope, id, &world.test_principal())
         .await
         .unwrap();
     world.wait_for_begun(2).await;
@@ -38,16 +38,16 @@ async fn npc_line_that_cannot_be_continued_stands_as_cut() {
     // The process dies during the continuation.
     *world.fake.fail_turns.lock() = false;
     world
-        .npc_conversations()
-        .resume_dialogue(&world.scope, id, &world.test_principal())
+        .sessions
+        .resume_conversation(&world.scope, id, &world.test_principal())
         .await
         .unwrap();
     world.wait_for_begun(3).await;
     let world = world.restart_process();
     assert_eq!(
         world
-            .npc_conversations()
-            .snapshot(&world.scope, id)
+            .sessions
+            .conversation_snapshot(&world.scope, id)
             .await
             .unwrap()
             .dialogue
@@ -58,15 +58,15 @@ async fn npc_line_that_cannot_be_continued_stands_as_cut() {
 
     // A player who joins meanwhile continues from the heard part.
     world
-        .npc_conversations()
-        .resume_dialogue(&world.scope, id, &world.test_principal())
+        .sessions
+        .resume_conversation(&world.scope, id, &world.test_principal())
         .await
         .unwrap();
     world.wait_for_begun(1).await;
     *world.fake.fail_turns.lock() = true;
     let player = "p1".parse().unwrap();
     let joined = world
-        .npc_conversations()
+        .sessions
         .join_conversation(&world.scope, id, player, None)
         .await
         .unwrap();

@@ -21,11 +21,11 @@ async fn conversation_of_a_disabled_tenant_says_no_line_until_enabled() {
     // The running line is said to its end.
     ear.wait_for_event("committed 1").await;
     for _ in 0..3 {
-        let asked = world.npc_conversations().say_next_line(&world.scope, id).await.unwrap();
+        let asked = world.sessions.say_next_line(&world.scope, id).await.unwrap();
         assert!(asked.await.is_err(), "nobody is asked for a line");
     }
     assert_eq!(world.fake.spoken.lock().len(), 1);
-    let view = world.npc_conversations().snapshot(&world.scope, id).await.unwrap();
+    let view = world.sessions.conversation_snapshot(&world.scope, id).await.unwrap();
     assert!(!view.dialogue.options.paused, "nobody has to resume it");
     world.set_disabled(false);
     ear.wait_for_event("ended 3 max_turns").await;

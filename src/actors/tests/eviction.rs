@@ -81,7 +81,7 @@ async fn busy_sessions_stay_and_newcomers_are_refused() {
     let running = world.say_line(speaking, "hold").await;
     world.new_conversation("hold", 3, true).await;
     let stepped = world.new_conversation("hold", 3, false).await;
-    let stepping = world.npc_conversations().say_next_line(&world.scope, stepped).await;
+    let stepping = world.sessions.say_next_line(&world.scope, stepped).await;
     world.wait_for_begun(3).await;
     let late = world.new_session().await;
     let refused = world.say_line(late, "hello").await.unwrap_err();

@@ -240,7 +240,7 @@ async fn heard_part_is_learned_when_a_rewind_closes_a_joined_session_that_is_not
     for _ in 0..2 {
         world.say_next_line(talk).await;
     }
-    let (talks, player) = (world.npc_conversations(), "p1".parse().unwrap());
+    let (talks, player) = (world.sessions.clone(), "p1".parse().unwrap());
     let joined = talks.join_conversation(&world.scope, talk, player, None).await.unwrap();
     let id = joined.dialogue.id;
     world.say_and_wait(id, "1").await;
@@ -250,7 +250,7 @@ async fn heard_part_is_learned_when_a_rewind_closes_a_joined_session_that_is_not
     let is_learned = || world.fake.turns_of_jobs().contains(&heard);
     assert!(!is_learned(), "the reply may still be resumed");
     talks
-        .interrupt_dialogue(&world.scope, talk, world.conversation_interrupt(Some(1)))
+        .interrupt_conversation(&world.scope, talk, world.conversation_interrupt(Some(1)))
         .await
         .unwrap();
     wait_until("the heard part is learned", is_learned).await;

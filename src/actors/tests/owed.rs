@@ -135,8 +135,8 @@ async fn npc_line_cut_before_its_continuation_stands_and_the_conversation_pauses
     world.fake.go.add_permits(1);
     world.wait_for_begun(2).await;
     let cut = world
-        .npc_conversations()
-        .interrupt_dialogue(&world.scope, id, world.conversation_interrupt(None))
+        .sessions
+        .interrupt_conversation(&world.scope, id, world.conversation_interrupt(None))
         .await
         .unwrap();
     assert_eq!(cut, InterruptOutcome::Cut { turn: 2 });
@@ -144,8 +144,8 @@ async fn npc_line_cut_before_its_continuation_stands_and_the_conversation_pauses
     for during_the_move in [false, true] {
         *world.fake.hold_rewinds.lock() = during_the_move;
         let moves = world.fake.rewinds.lock().len();
-        let (talks, who) = (world.npc_conversations(), world.test_principal());
-        let up = talks.resume_dialogue(&world.scope, id, &who);
+        let (talks, who) = (world.sessions.clone(), world.test_principal());
+        let up = talks.resume_conversation(&world.scope, id, &who);
         let cut = async {
             wait_until("it is taken out", || world.fake.rewinds.lock().len() > moves).await;
             world.fake.rewind_go.add_permits(4);
@@ -156,8 +156,8 @@ async fn npc_line_cut_before_its_continuation_stands_and_the_conversation_pauses
                 .await;
             }
             world
-                .npc_conversations()
-                .interrupt_dialogue(&world.scope, id, world.conversation_interrupt(Some(2)))
+                .sessions
+                .interrupt_conversation(&world.scope, id, world.conversation_interrupt(Some(2)))
                 .await
         };
         let (up, cut) = tokio::join!(up, cut);
@@ -201,8 +201,8 @@ async fn cut_before_the_first_character_is_published_and_audited() {
     let id = world.new_conversation("hold back", 9, true).await;
     world.wait_for_begun(2).await;
     let told = world
-        .npc_conversations()
-        .interrupt_dialogue(&world.scope, id, world.conversation_interrupt(None))
+        .sessions
+        .interrupt_conversation(&world.scope, id, world.conversation_interrupt(None))
         .await;
     assert_eq!(told.unwrap(), InterruptOutcome::Dropped { turn: 1 });
     assert_eq!(world.audit_rows("conversation.interrupt").await.len(), 1);

@@ -13,7 +13,7 @@ use colloquy_ports::ledger::dialogues::{DialogueStatus, NextSpeaker};
 impl TestWorld {
     /// Returns the last turn and the pause of a conversation, as the actor and the ledger have them.
     async fn conversation_state(&self, id: DialogueId) -> (u32, bool) {
-        let view = self.npc_conversations().snapshot(&self.scope, id).await.unwrap();
+        let view = self.sessions.conversation_snapshot(&self.scope, id).await.unwrap();
         let stored = self
             .ports
             .ledger
@@ -70,7 +70,7 @@ async fn line_running_during_a_restore_never_happened() {
     world.say_next_line(id).await;
     let taken = create_save(&world).await;
     let ear = world.attach_watcher(id, None).await;
-    let stepped = world.npc_conversations().say_next_line(&world.scope, id).await.unwrap();
+    let stepped = world.sessions.say_next_line(&world.scope, id).await.unwrap();
     world.wait_for_begun(2).await;
     // The model stays held: the restore does not wait for the model.
     load_save(&world, taken).await;
@@ -127,8 +127,8 @@ async fn paused_conversation_stays_paused_after_a_restore_and_a_restart() {
     world.wait_for_begun(1).await;
     let wish = world.conversation_interrupt(None);
     world
-        .npc_conversations()
-        .interrupt_dialogue(&world.scope, id, wish)
+        .sessions
+        .interrupt_conversation(&world.scope, id, wish)
         .await
         .unwrap();
     ear.wait_for_event("committed 1").await;
@@ -166,11 +166,7 @@ async fn conversation_begun_after_the_save_is_over() {
         .unwrap()
         .unwrap();
     assert_eq!((stored.status, stored.head_turn), (DialogueStatus::Closed, 0));
-    let refused = world
-        .npc_conversations()
-        .say_next_line(&world.scope, id)
-        .await
-        .unwrap_err();
+    let refused = world.sessions.say_next_line(&world.scope, id).await.unwrap_err();
     assert!(matches!(refused, DialogueError::Ended), "{refused:?}");
     wait_until("its actor is gone", || world.sessions.live_count() <= 1).await;
     assert_eq!(world.fake.spoken.lock().len(), 1, "and nobody speaks");
@@ -186,15 +182,15 @@ async fn paused_state_is_part_of_a_save() {
     let going_on = create_save(&world).await;
     let wish = world.conversation_interrupt(None);
     world
-        .npc_conversations()
-        .interrupt_dialogue(&world.scope, id, wish)
+        .sessions
+        .interrupt_conversation(&world.scope, id, wish)
         .await
         .unwrap();
     ear.wait_for_event("committed 1").await;
     let paused = create_save(&world).await;
     world
-        .npc_conversations()
-        .resume_dialogue(&world.scope, id, &world.test_principal())
+        .sessions
+        .resume_conversation(&world.scope, id, &world.test_principal())
         .await
         .unwrap();
     world.wait_for_begun(2).await;
@@ -209,8 +205,8 @@ async fn paused_state_is_part_of_a_save() {
     // The line that continues is another line.
     let wish = world.conversation_interrupt(Some(0));
     world
-        .npc_conversations()
-        .interrupt_dialogue(&world.scope, id, wish)
+        .sessions
+        .interrupt_conversation(&world.scope, id, wish)
         .await
         .unwrap();
     assert_eq!(world.conversation_state(id).await, (0, true));
@@ -230,7 +226,7 @@ async fn speaker_choice_for_an_unsaid_line_blocks_nothing() {
     let taken = create_save(&world).await;
     world.say_next_line(id).await;
     *world.fake.hold_speakers.lock() = true;
-    let stepped = world.npc_conversations().say_next_line(&world.scope, id).await.unwrap();
+    let stepped = world.sessions.say_next_line(&world.scope, id).await.unwrap();
     wait_until("a model is asked", || world.fake.speakers_asked.load(Relaxed) == 3).await;
     *world.fake.hold_speakers.lock() = false;
     load_save(&world, taken).await;

@@ -119,8 +119,8 @@ async fn conversation_ended_by_a_restore_publishes_its_head() {
     let older = create_save(&world).await;
     world.say_next_line(id).await;
     world
-        .npc_conversations()
-        .close_dialogue(&world.scope, id, "closed by request")
+        .sessions
+        .end_conversation(&world.scope, id, "closed by request")
         .await
         .unwrap();
     let newer = create_save(&world).await;

@@ -211,11 +211,7 @@ async fn failed_turn_is_reported_once_and_the_next_one_runs() {
         ]
     );
     let talk = world.new_conversation("fail", 5, false).await;
-    let line = world
-        .npc_conversations()
-        .say_next_line(&world.scope, talk)
-        .await
-        .unwrap();
+    let line = world.sessions.say_next_line(&world.scope, talk).await.unwrap();
     assert!(line.await.unwrap().is_err());
     assert_eq!(
         (failed(ActorKind::Session), failed(ActorKind::NpcConversation)),

@@ -13,7 +13,7 @@ use super::fake::FakeUseCases;
 use crate::{
     AcceptedLine, ActorSettings, DialogueError, HeardLength, InterruptCommand, InterruptOutcome, Listener,
     ListenerGone, NewSession, OnBusy, PlayerLine, PublishedEvent, VisibleEvent,
-    handle::Sessions,
+    handle::Dialogues,
     use_cases::{Ports, UseCases},
 };
 use colloquy_core::{
@@ -49,7 +49,7 @@ use colloquy_stores::{
 pub const PATIENCE: Duration = Duration::from_mins(1);
 
 pub struct TestWorld {
-    pub sessions: Sessions,
+    pub sessions: Dialogues,
     pub fake: Arc<FakeUseCases>,
     pub scope: TenantScope,
     pub ports: Ports,
@@ -261,7 +261,7 @@ impl TestWorld {
             speakers_asked: AtomicUsize::new(0),
         });
         let use_cases: Arc<dyn UseCases> = Arc::<FakeUseCases>::clone(&fake);
-        let sessions = Sessions::start_with_ports(ports.clone(), use_cases, node, settings.clone(), None);
+        let sessions = Dialogues::start_with_ports(ports.clone(), use_cases, node, settings.clone(), None);
         Self {
             sessions,
             fake,

@@ -9,7 +9,7 @@ use crate::{
     app::{demo, open_services},
     config::Config,
 };
-use colloquy_actors::{NewSession, handle::Sessions};
+use colloquy_actors::{NewSession, handle::Dialogues};
 use colloquy_core::scope::TenantScope;
 use colloquy_memory::turn::Intent;
 use colloquy_ports::{
@@ -38,7 +38,7 @@ pub(super) async fn assemble_reply_prompts(config: &Config, questions: &Question
     .await?;
     demo::ensure_demo(&services.ledger, &ids, clock.now()).await?;
     let scope = TenantScope::new(demo::TENANT.parse()?);
-    let sessions = Sessions::start(services, ids.next_id(), config.actors.clone());
+    let sessions = Dialogues::start(services, ids.next_id(), config.actors.clone());
     let mut prompts = Vec::new();
     for (npc, line) in [
         (demo::ENGLISH_NPC, &questions.change_en),

@@ -51,11 +51,11 @@ impl SocketState {
         let earlier = self.subscription_of(id);
         let subscription = DialogueSubscription::new(connection.clone(), principal.role, include);
         let subscription = Arc::new(subscription.replacing_earlier(earlier.as_ref()));
-        let conversations = self.state.sessions.npc_conversations();
+        let conversations = &self.state.sessions;
         // A viewer changes no state and spends no tokens.
         let wakes = principal.role != Role::Viewer;
         let attached = conversations
-            .attach_listener(&scope, id, subscription.clone(), message.last_seq, wakes)
+            .watch_conversation(&scope, id, subscription.clone(), message.last_seq, wakes)
             .await?;
         if let Some((listener, _)) = earlier {
             self.state.sessions.detach_listener(&scope, id, listener);
@@ -100,7 +100,7 @@ impl SocketState {
         let dialogue = interruptible_conversation(&self.state, principal, id).await?;
         let scope = principal.scope();
         let key = message.key;
-        let conversations = self.state.sessions.npc_conversations();
+        let conversations = &self.state.sessions;
         let speaks = match &message.text {
             None => None,
             Some(text) => {
@@ -151,7 +151,7 @@ impl SocketState {
         if let Some(player) = principal.player.as_ref().filter(|_| speaks.is_none()) {
             self.state.limits.check_player_cut(&principal.tenant, player)?;
         }
-        let outcome = conversations.interrupt_dialogue(&scope, id, command).await?;
+        let outcome = conversations.interrupt_conversation(&scope, id, command).await?;
         send_interrupt_outcome(connection, principal, id, &outcome, re);
         let Some((player, text)) = speaks else {
             return Ok(());

@@ -11,7 +11,7 @@ use actix_web::web;
 use colloquy::{
     actors::{
         ActorSettings,
-        handle::Sessions,
+        handle::Dialogues,
         membership::{Membership, Neighbours},
     },
     adapters::{
@@ -352,9 +352,9 @@ async fn state(options: &HttpTestOptions, folder: &std::path::Path) -> AppState 
         ..ActorSettings::default()
     };
     let sessions = if options.is_clock_off {
-        Sessions::start_in_cluster(services.clone(), actors, membership_with_clock_off(&services).await)
+        Dialogues::start_in_cluster(services.clone(), actors, membership_with_clock_off(&services).await)
     } else {
-        Sessions::start(services.clone(), ids.next_id(), actors)
+        Dialogues::start(services.clone(), ids.next_id(), actors)
     };
     AppState {
         nodes: None,

@@ -266,25 +266,19 @@ impl<R: StoredByPut> PutRequest<R> {
                 let refusal = resource.find_refusal(&put).await?;
                 let stored = R::load(&state, scope, &key).await?;
                 let stored_version = stored.as_ref().map(R::version);
-                resource.set_version(dry_run::next_version_unless(
-                    refusal,
-                    stored_version,
-                    if_match,
-                    R::PARENT,
-                )?);
-                stored.iter().for_each(|stored| resource.keep_derived_fields(stored));
+                let version = dry_run::next_version_unless(refusal, stored_version, if_match, R::PARENT)?;
+                resource.set_version(version);
+                if let Some(stored) = &stored {
+                    resource.keep_derived_fields(stored);
+                }
                 return Ok(HttpResponse::Ok().json(resource));
             }
             let outcome = resource.put(&put).await?;
             let created = etag::created_by_put(outcome, if_match, R::PARENT)?;
             state.sessions.forget_authored_everywhere(scope, R::world(&key)).await;
             let stored: R = find_resource(&state, &caller, &key).await?;
-            Ok(etag::respond_stored(
-                created,
-                &R::location(&key),
-                stored.version(),
-                &stored,
-            ))
+            let location = R::location(&key);
+            Ok(etag::respond_stored(created, &location, stored.version(), &stored))
         })
         .await
     }

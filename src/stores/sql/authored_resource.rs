@@ -1,7 +1,7 @@
 //! The path of all resources that authors write: conditional puts and deletions, under the lock of their world, with the
 //! tenant's budget of bytes and the audit row.
 
-use std::future::Future;
+use std::future::{Future, ready};
 
 use super::{
     audit,
@@ -98,7 +98,7 @@ pub(super) trait AuthoredResource: Clone + Send + Sync + 'static {
 
     /// Takes further locks, and writes what belongs before the lock of the tenant's size.
     fn prepare_write(&self, _put: &mut ResourceEdit<'_>) -> impl Future<Output = StoreResult<()>> + Send {
-        async { Ok(()) }
+        ready(Ok(()))
     }
 
     fn write(&self, put: &mut ResourceEdit<'_>, version: u32) -> impl Future<Output = StoreResult<()>> + Send;

@@ -272,10 +272,12 @@ impl DialogueId {
     #[must_use]
     pub fn with_random_bits(self, bits: u128) -> Self {
         let random = (1 << Ulid::RAND_BITS) - 1;
-        Self {
-            ulid: Ulid(self.ulid.0 & !random | bits & random),
-            ..self
-        }
+        let ulid = Ulid(self.ulid.0 & !random | bits & random);
+        debug_assert!(
+            ulid.timestamp_ms() == self.ulid.timestamp_ms(),
+            "other random bits leave the time of an id"
+        );
+        Self { ulid, ..self }
     }
     /// The time when the dialogue was made, in milliseconds.
     #[must_use]

@@ -102,6 +102,11 @@ impl<K: Hash + Eq + Clone> Shares<K> {
         }
         counts.total += 1;
         *counts.by_holder.entry(holder.clone()).or_default() += 1;
+        debug_assert!(counts.total <= self.total, "no more places are in use than there are");
+        debug_assert!(
+            holder_count < counts.total,
+            "the places of a holder are among the places in use"
+        );
         Ok(ShareGuard {
             shares: Arc::clone(self),
             holder: holder.clone(),
@@ -139,6 +144,10 @@ impl<K: Hash + Eq + Clone> ShareGuard<K> {
         let mut counts = self.shares.counts.lock();
         counts.release_one(&self.holder);
         *counts.by_holder.entry(holder.clone()).or_default() += 1;
+        debug_assert!(
+            counts.by_holder.len() <= counts.total,
+            "each holder has at least one of the places in use"
+        );
         drop(counts);
         self.holder = holder.clone();
     }
@@ -146,6 +155,10 @@ impl<K: Hash + Eq + Clone> ShareGuard<K> {
 
 impl<K: Hash + Eq> HeldCounts<K> {
     fn release_one(&mut self, holder: &K) {
+        debug_assert!(
+            self.by_holder.contains_key(holder),
+            "a holder that releases a place has one"
+        );
         let Some(has) = self.by_holder.get_mut(holder) else {
             return;
         };

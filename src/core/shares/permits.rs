@@ -115,6 +115,11 @@ impl<K: Hash + Eq + Clone> FairPermits<K> {
                 let mut state = self.state.lock();
                 state.closed = true;
                 if state.held_count == 0 {
+                    debug_assert!(state.held_by.is_empty(), "without a place in use there is no holder");
+                    debug_assert!(
+                        state.first.waiting_count() + state.later.waiting_count() == 0,
+                        "nobody waits while all places are free"
+                    );
                     return;
                 }
             }
@@ -157,6 +162,18 @@ impl<K: Hash + Eq + Clone> FairPermits<K> {
                 }
             }
         }
+        debug_assert!(
+            state.held_count <= self.width,
+            "no more places are in use than there are"
+        );
+        debug_assert!(
+            state.held_later <= self.later,
+            "later callers have a part of the places"
+        );
+        debug_assert!(
+            !self.has_free_permit(&state, PermitPriority::First) || state.first.0.is_empty(),
+            "nobody waits beside a free place"
+        );
         if state.closed && state.held_count == 0 {
             self.emptied.notify_waiters();
         }
@@ -174,8 +191,20 @@ impl<K: Hash + Eq + Clone> PermitState<K> {
         self.held_count += 1;
         self.held_later += usize::from(turn == PermitPriority::Later);
         *self.held_by.entry(holder.clone()).or_default() += 1;
+        debug_assert!(
+            self.held_later <= self.held_count,
+            "places of later callers are among the places in use"
+        );
+        debug_assert!(
+            self.held_by.len() <= self.held_count,
+            "each holder has at least one of the places in use"
+        );
     }
     fn remove_holder(&mut self, holder: &K, turn: PermitPriority) {
+        debug_assert!(
+            self.held_by.contains_key(holder),
+            "a holder that releases a place has one"
+        );
         self.held_count -= 1;
         self.held_later -= usize::from(turn == PermitPriority::Later);
         if let Some(count) = self.held_by.get_mut(holder) {

@@ -71,6 +71,11 @@ impl<K: Hash + Eq + Clone, T> FairQueue<K, T> {
             state.turns.push_back(giver.clone());
         }
         state.waiting.entry(giver.clone()).or_default().push_back(work);
+        debug_assert!(state.count <= self.size, "no more work waits than the queue has places");
+        debug_assert!(
+            state.turns.len() == state.waiting.len(),
+            "each giver with waiting work has one turn"
+        );
         drop(state);
         self.changed.notify_one();
         Ok(())
@@ -106,6 +111,10 @@ impl<K: Hash + Eq + Clone, T> FairQueue<K, T> {
 
 impl<K: Hash + Eq + Clone, T> QueueState<K, T> {
     fn pop(&mut self) -> Option<T> {
+        debug_assert!(
+            self.turns.is_empty() == (self.count == 0),
+            "waiting work has a giver with a turn"
+        );
         let giver = self.turns.pop_front()?;
         let queue = self.waiting.get_mut(&giver)?;
         let work = queue.pop_front()?;
@@ -115,6 +124,10 @@ impl<K: Hash + Eq + Clone, T> QueueState<K, T> {
         } else {
             self.turns.push_back(giver);
         }
+        debug_assert!(
+            self.turns.len() == self.waiting.len(),
+            "each giver with waiting work has one turn"
+        );
         Some(work)
     }
 }

@@ -73,6 +73,10 @@ impl<K: Hash + Eq + Clone, V: Clone> Residents<K, V> {
             .map(|(other, other_count)| (other.clone(), other_count))
             .collect();
         holders.sort_by_key(|(_, other_count)| Reverse(*other_count));
+        debug_assert!(
+            holders.iter().rev().skip(1).all(|(other, _)| other != holder),
+            "a holder evicts its own values last"
+        );
         holders
     }
 
@@ -101,11 +105,10 @@ impl<K: Hash + Eq + Clone, V: Clone> Residents<K, V> {
     }
 
     fn insert(&self, holder: &K, number: u64, value: V) {
-        self.used
-            .lock()
-            .entry(holder.clone())
-            .or_default()
-            .insert(number, value);
+        let mut used = self.used.lock();
+        let values = used.entry(holder.clone()).or_default();
+        debug_assert!(!values.contains_key(&number), "each value has a number of its own");
+        values.insert(number, value);
     }
 }
 
@@ -113,6 +116,10 @@ impl<K: Hash + Eq, V> Residents<K, V> {
     fn remove(&self, holder: &K, number: u64) {
         let mut used = self.used.lock();
         let Some(values) = used.get_mut(holder) else { return };
+        debug_assert!(
+            values.contains_key(&number),
+            "a value is in memory until its place is free"
+        );
         values.remove(&number);
         if values.is_empty() {
             used.remove(holder);

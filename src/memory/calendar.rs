@@ -353,7 +353,12 @@ impl Calendar {
             remaining_days -= days;
             number += 1;
         }
-        (year, number, u32::try_from(remaining_days + 1).unwrap_or(u32::MAX))
+        let day_of_month = u32::try_from(remaining_days + 1).unwrap_or(u32::MAX);
+        debug_assert!(
+            self.months.is_empty() || self.day_of_date(year, number, day_of_month) == Some(day),
+            "a day and its date name each other"
+        );
+        (year, number, day_of_month)
     }
 
     /// The number of a day, from 0. `None`: the calendar has no such day.

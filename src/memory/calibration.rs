@@ -255,6 +255,10 @@ pub fn fit_calibration(pairs: &[(f32, PairLabel)]) -> Result<Calibration, FitErr
     // By construction half of the paraphrases are at 1, so a threshold of 1 would still work.
     fitted.same = top.clamp(0.5, 1.0);
     fitted.related = bottom.clamp(0.05, fitted.same * 0.95);
+    debug_assert!(
+        fitted.related < fitted.same,
+        "facts are related before they may be the same"
+    );
     Ok(fitted)
 }
 

@@ -62,6 +62,14 @@ impl ClockSegments {
         }
         let from = self.0.last().map_or(moment, |last| last.from.max(moment));
         self.0.push(ClockSegment { from, game: to, ratio });
+        debug_assert!(
+            self.0
+                .iter()
+                .rev()
+                .take(2)
+                .is_sorted_by(|later, earlier| later.from > earlier.from),
+            "each segment of a clock begins after the segment before"
+        );
         if self.0.len() > MAX_SEGMENTS {
             self.thin_out();
         }
@@ -119,5 +127,7 @@ impl ClockSegments {
                 self.0.push(*segment);
             }
         }
+        debug_assert!(self.0.first() == segments.first(), "the first segment of a clock stays");
+        debug_assert!(self.0.last() == segments.last(), "the present segment of a clock stays");
     }
 }

@@ -40,9 +40,14 @@ impl Week {
         let since_monday = Days::new(u64::from(day.weekday().num_days_from_monday()));
         // The first days of the calendar are no Monday's.
         let monday = day.checked_sub_days(since_monday).unwrap_or(day);
-        Self {
+        let week = Self {
             monday: monday.and_time(NaiveTime::MIN).and_utc(),
-        }
+        };
+        debug_assert!(
+            week.monday <= moment && moment <= week.ends_at(),
+            "a moment lies in its week"
+        );
+        week
     }
 
     #[must_use]
@@ -92,7 +97,9 @@ fn to_hex(digest: &[u8]) -> String {
 /// Returns the importance of a fact that a conclusion stands for: half, rounded up.
 #[must_use]
 pub fn lowered_importance(importance: Importance) -> Importance {
-    Importance::from_clamped(f64::from(importance.get().div_ceil(2)))
+    let lowered = Importance::from_clamped(f64::from(importance.get().div_ceil(2)));
+    debug_assert!(lowered <= importance, "a premise does not gain importance");
+    lowered
 }
 
 /// The facts of an audience and a week with the same subject and speaker, in the order in which a model reads them.
@@ -136,6 +143,12 @@ impl FactGroup {
                 .sort_by(|a, b| (a.valid_at, &a.view.content, a.id).cmp(&(b.valid_at, &b.view.content, b.id)));
             group.facts.truncate(MAX_FACTS);
         }
+        debug_assert!(
+            groups
+                .iter()
+                .all(|group| (MIN_FACTS..=MAX_FACTS).contains(&group.facts.len())),
+            "a group has neither too few facts nor too many"
+        );
         groups
     }
 

@@ -124,6 +124,14 @@ pub fn choose_episodes(
             }
         }
     }
+    debug_assert!(
+        chosen.len() + rejected.len() == fates.iter().flatten().count(),
+        "each considered episode is listed once"
+    );
+    debug_assert!(
+        chosen.len() <= counts.recent + counts.important + counts.similar,
+        "no stage gives more episodes than its count"
+    );
     // The sort is stable: within a rank, the stages keep their order.
     chosen.sort_by_key(|(rank, _)| *rank);
     chosen.into_iter().map(|(_, ranked)| ranked).chain(rejected).collect()
@@ -169,7 +177,12 @@ fn is_near_in_meaning(candidate: &EpisodeCandidate<'_>, other: &EpisodeCandidate
 /// The importance of an episode whose turn asks to forget something: only a similar line brings it into a prompt.
 #[must_use]
 pub fn importance_of_forgetting(importance: Importance) -> Importance {
-    importance.min(Importance::from_clamped(f64::from(MIN_IMPORTANT - 1)))
+    let lowered = importance.min(Importance::from_clamped(f64::from(MIN_IMPORTANT - 1)));
+    debug_assert!(
+        lowered.get() < MIN_IMPORTANT,
+        "an episode of forgetting counts as small talk"
+    );
+    lowered
 }
 
 /// Returns the text on one line, cut to `max_chars` characters, with `…` for the rest.
@@ -185,7 +198,12 @@ pub fn clip_line(text: &str, max_chars: usize) -> String {
         .rfind(' ')
         .filter(|end| *end > clipped.len() / 2)
         .unwrap_or(clipped.len());
-    format!("{}…", clipped[..end].trim_end())
+    let line = format!("{}…", clipped[..end].trim_end());
+    debug_assert!(
+        line.chars().count() <= max_chars.max(1),
+        "a cut line has at most the characters that were asked for"
+    );
+    line
 }
 
 /// Returns the first sentence of a text, on one line and cut to `max_chars` characters.

@@ -120,6 +120,7 @@ impl Importance {
     /// Returns the factor of a recall score, 0.1 to 1.
     #[must_use]
     pub fn factor(self) -> f64 {
+        debug_assert!((1..=10).contains(&self.0), "an importance is 1 to 10");
         f64::from(self.0) / 10.0
     }
     /// Returns the nearest importance: models answer 0, 11 and 7.5.

@@ -45,7 +45,12 @@ impl<'w> GameClock<'w> {
     #[must_use]
     pub fn game_time_now(self, real: DateTime<Utc>) -> GameMoment<'w> {
         let last = self.segments.last().map_or(real, |last| last.from);
-        self.game_time_at(real.max(last))
+        let now = self.game_time_at(real.max(last));
+        debug_assert!(
+            self.segments.last().is_none_or(|last| now.time >= last.game),
+            "the present of a game is not before the last change of its clock"
+        );
+        now
     }
 
     /// The number of the day at a real moment, by the game's clock or, without one, the real one. Later days have higher

@@ -60,6 +60,11 @@ impl<T: Copy + Ord> LevelHistory<T> {
             let (_, moment) = self.0.remove(0);
             self.0[0].1 = moment;
         }
+        debug_assert!(self.0.len() <= MAX_LEVELS, "a history has a bounded number of levels");
+        debug_assert!(
+            self.0.is_sorted_by(|(lower, _), (higher, _)| lower < higher),
+            "the levels of a history rise"
+        );
     }
     fn reached_at(&self, value: T) -> Option<DateTime<Utc>> {
         self.0

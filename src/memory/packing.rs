@@ -75,6 +75,23 @@ pub fn pack_texts<'a>(
         });
         packing.fates.push(CandidateFate::Used);
     }
+    debug_assert!(packing.fates.len() == texts.len(), "each text has a fate");
+    debug_assert!(packing.tokens <= budget.total_tokens, "packed texts fit their budget");
+    debug_assert!(
+        packing.items.iter().all(|item| item.tokens <= budget.item_tokens),
+        "each packed text fits the budget of a text"
+    );
+    debug_assert!(
+        packing.items.len() <= budget.top_k,
+        "no more texts are packed than asked for"
+    );
+    debug_assert!(
+        packing
+            .items
+            .iter()
+            .all(|item| packing.fates[item.index] == CandidateFate::Used),
+        "a packed text counts as used"
+    );
     packing
 }
 

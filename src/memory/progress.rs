@@ -45,10 +45,15 @@ fn state_from_milestones(reached: &PlayerMilestones, rules: &[UnlockRule], npc: 
     // The result does not depend on the order of the rules.
     raised.sort_unstable_by_key(|&(progress, moment)| (Reverse(progress), moment));
     let backend_progress = reached.backend_progress(npc.id).map(|(progress, _)| progress).max();
-    ProgressState {
+    let state = ProgressState {
         raised,
         set: backend_progress.unwrap_or_default(),
-    }
+    };
+    debug_assert!(
+        state.progress() >= state.set,
+        "the value of the backend is a part of the progress"
+    );
+    state
 }
 
 impl ProgressState {

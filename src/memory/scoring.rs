@@ -131,6 +131,13 @@ pub fn score_fact(
             + weights.relevance * relevance
             + weights.keyword * keyword,
     );
+    debug_assert!(
+        [recency, importance, relevance, keyword, total]
+            .iter()
+            .all(|part| (0.0..=1.0).contains(part)),
+        "the parts of a score are in [0, 1]"
+    );
+    debug_assert!((-1.0..=1.0).contains(&cosine), "a cosine is in [-1, 1]");
     ScoreParts {
         recency,
         importance,

@@ -309,6 +309,10 @@ impl Character {
             }
             Some(_) => {}
         }
+        debug_assert!(
+            self.met_in.len() <= self.with.len(),
+            "only present companions have dialogues that set them"
+        );
     }
 }
 
@@ -488,6 +492,13 @@ impl WorldState {
         let strength = &mut self.relationships[index].strength;
         *strength = change(*strength).clamp(-100, 100);
         let strength = *strength;
+        debug_assert!(
+            self.relationships[index.saturating_sub(1)..]
+                .iter()
+                .take(3)
+                .is_sorted_by_key(key),
+            "relationships stay in the order of their keys"
+        );
         self.milestones.record_relationship(from, to, &kind, strength, moment);
     }
 
@@ -531,6 +542,10 @@ fn push_dialogue(list: &mut Vec<DialogueId>, dialogue: DialogueId) {
     if list.len() > MAX_SETTING_DIALOGUES {
         list.remove(0);
     }
+    debug_assert!(
+        list.len() <= MAX_SETTING_DIALOGUES,
+        "a value has a bounded number of dialogues"
+    );
 }
 
 fn push_recent(list: &mut Vec<String>, text: &str) {
@@ -538,6 +553,10 @@ fn push_recent(list: &mut Vec<String>, text: &str) {
     if list.len() > MAX_RECENT_SENTENCES {
         list.remove(0);
     }
+    debug_assert!(
+        list.len() <= MAX_RECENT_SENTENCES,
+        "the state has a bounded number of sentences"
+    );
 }
 
 #[cfg(test)]

@@ -127,6 +127,10 @@ pub struct SummaryAdmission {
 /// Admits `new` beside the `stored` summaries, with at most `max_summaries` in all.
 #[must_use]
 pub fn admit_summary(stored: &[Summary], new: &Summary, max_summaries: usize) -> SummaryAdmission {
+    debug_assert!(
+        stored.iter().all(|summary| summary.id != new.id),
+        "a new summary is not stored yet"
+    );
     if stored.len() < max_summaries {
         return SummaryAdmission::default();
     }
@@ -139,6 +143,7 @@ pub fn admit_summary(stored: &[Summary], new: &Summary, max_summaries: usize) ->
         .filter(|summary| Some(summary.id) != evict && summary.importance.get() > 1)
         .max_by_key(|summary| (summary.importance, std::cmp::Reverse(age(summary))))
         .map(|summary| summary.id);
+    debug_assert!(evict.is_some(), "a full list drops a summary");
     SummaryAdmission { evict, fade }
 }
 
@@ -158,10 +163,15 @@ impl Checkpoint {
         self.buffer_from = self.buffer_from.max(1);
         for summary in summaries {
             let to = summary.to_turn;
+            debug_assert!(summary.from_turn <= to, "a summary begins before its end");
             self.summarised_through = self.summarised_through.max(to);
             self.summarised_at = self.summarised_at.max(Some(summary.created_at));
             self.buffer_from = self.buffer_from.max(buffer_start(to, to, buffer_min));
         }
+        debug_assert!(
+            self.buffer_from <= self.summarised_through.saturating_add(1),
+            "a turn without a summary stays in the buffer"
+        );
     }
 }
 

@@ -558,6 +558,10 @@ impl<'a, J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'a, J> 
             }
             resolution.ends.extend(new_ends);
         }
+        debug_assert!(
+            resolution.ends.iter().all(|end| end.ended_by != Some(end.fact)),
+            "no fact ends itself"
+        );
         resolution
     }
 }

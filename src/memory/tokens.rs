@@ -120,6 +120,7 @@ fn bundled_end(vocabulary: &CoreBPE, text: &str, max_tokens: usize) -> usize {
         remaining -= tokens.len();
         end += piece.len();
     }
+    debug_assert!(end == text.len(), "the pieces of a text are the whole text");
     end
 }
 

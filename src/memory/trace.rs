@@ -401,6 +401,10 @@ impl TaskUsage {
             });
             sums.len() - 1
         });
+        debug_assert!(
+            sums.iter().filter(|sum| sum.task == task).count() == 1,
+            "each task has one entry"
+        );
         let sum = &mut sums[place];
         sum.calls = sum.calls.saturating_add(calls);
         sum.usage += usage;

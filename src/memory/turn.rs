@@ -221,6 +221,7 @@ impl Checkpoint {
         scenarios: impl IntoIterator<Item = ScenarioId>,
     ) {
         let until = number.saturating_add(RECENT_TURN_COUNT);
+        debug_assert!(self.turn <= number, "a checkpoint records no commit of an earlier turn");
         self.recently_unlocked.retain(|(.., until)| *until > number);
         self.recently_unlocked
             .extend(scenarios.into_iter().map(|scenario| (npc.clone(), scenario, until)));
@@ -228,6 +229,10 @@ impl Checkpoint {
         self.commits.push(committed_at.trunc_subsecs(6));
         let kept_count = self.commits.len().min(RECENT_TURNS);
         self.commits.drain(..self.commits.len() - kept_count);
+        debug_assert!(
+            self.commits.len() <= RECENT_TURNS,
+            "a checkpoint has the commits of the recent turns"
+        );
     }
     /// Records that the reply of `npc`, committed at `told_at`, told these scenarios.
     pub fn record_told_scenarios(

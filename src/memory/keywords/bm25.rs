@@ -111,6 +111,10 @@ impl TermStatistics {
                 }
             }
         }
+        debug_assert!(
+            counted.with_term.values().all(|count| *count <= counted.facts),
+            "no term is in more facts than there are"
+        );
         counted
     }
 
@@ -138,6 +142,10 @@ impl TermStatistics {
 /// The score of a fact for a weighed query: the sum over the common terms, about 1 for each rare word. At least 0.
 #[must_use]
 pub fn bm25_score(query: &TermWeights, fact: &TermWeights) -> f64 {
+    debug_assert!(
+        [query, fact].iter().all(|terms| terms.0.is_sorted_by(|a, b| a.0 < b.0)),
+        "terms are sorted, each once"
+    );
     let mut fact = fact.0.as_slice();
     // Both lists are sorted, so the search continues after the last hit.
     bm25_score_by(query, |term| match fact.binary_search_by_key(&term, |entry| entry.0) {

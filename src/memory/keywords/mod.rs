@@ -86,6 +86,10 @@ fn strongest_terms(text: &str, forms: TermForms) -> TermWeights {
         let entry = weights.entry(term).or_default();
         *entry = entry.max(weight);
     });
+    debug_assert!(
+        weights.values().all(|weight| *weight > 0.0 && *weight <= 1.0),
+        "the weight of a term is in (0, 1]"
+    );
     TermWeights(weights.into_iter().collect())
 }
 

@@ -155,6 +155,14 @@ impl StreamCutter {
         for c in delta.chars() {
             self.take_char(c, &mut reply_text);
         }
+        debug_assert!(
+            self.held_text.is_empty()
+                || matches!(
+                    self.state,
+                    CutterState::Fence { .. } | CutterState::Tag { .. } | CutterState::Cue
+                ),
+            "text is held back only where a mark may begin"
+        );
         self.shown_before += reply_text.chars().count();
         reply_text
     }
@@ -171,6 +179,12 @@ impl StreamCutter {
         if !self.after_cut {
             tail.push_str(&self.space);
         }
+        debug_assert!(
+            self.cue_names.len() == self.cue_positions.len(),
+            "each cue has a position"
+        );
+        debug_assert!(self.cue_positions.is_sorted(), "cues are in the order of the text");
+        debug_assert!(!self.closed || self.block.is_some(), "only a block can be closed");
         CutReply {
             visible_tail: tail,
             state_block: self.block,

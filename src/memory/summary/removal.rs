@@ -106,6 +106,7 @@ pub fn without_removed<'w>(text: &str, removed: impl IntoIterator<Item = &'w Rem
         }
     }
     let remaining = concat_sentences(&sentences).trim().to_owned();
+    debug_assert!(remaining.len() <= text.len(), "a removal only shortens a text");
     (!remaining.is_empty()).then_some(remaining)
 }
 

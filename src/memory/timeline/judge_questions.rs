@@ -50,6 +50,7 @@ impl JudgeBudgetShare {
     }
     /// This share of `tokens`, rounded down.
     pub(super) const fn share_of(self, tokens: u32) -> u32 {
+        debug_assert!(self.quarters <= 4, "a share has at most four quarters");
         tokens / 4 * self.quarters as u32 + tokens % 4 * self.quarters as u32 / 4
     }
 }
@@ -85,6 +86,10 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
         near_facts: &[(usize, Vec<NearFact>)],
         mut remaining_tokens: u32,
     ) -> HashSet<(usize, usize)> {
+        debug_assert!(
+            near_facts.iter().all(|(new, _)| !self.facts[*new].entered),
+            "a turn is replayed once"
+        );
         let mut pairs: Vec<(QuestionRank, usize, usize)> = Vec::new();
         for (new, candidates) in near_facts {
             for near in candidates.iter().filter(|near| near.relation == Relation::Judge) {

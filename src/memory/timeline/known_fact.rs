@@ -65,6 +65,10 @@ impl KnownFact {
     /// The sentence and the keywords of the fact at `moment`, the base of its vector. Folded duplicates are not
     /// included.
     pub(super) fn wording_at(&self, moment: DateTime<Utc>) -> (&str, &[String]) {
+        debug_assert!(
+            self.edits.is_sorted_by_key(|edit| edit.edited_at),
+            "the edits of a fact are in the order of time"
+        );
         let statement = &self.fact.statement;
         let until = || self.edits.iter().rev().filter(|edit| edit.edited_at <= moment);
         let content = until().find_map(|edit| edit.content.as_deref());

@@ -307,6 +307,10 @@ fn keep_nearest<T>(mut near: Vec<T>, rank: impl Fn(&T) -> (f32, usize)) -> Vec<T
         near.truncate(MAX_KEPT_NEAR);
     }
     sort_nearest_first(&mut near, rank);
+    debug_assert!(
+        near.len() <= MAX_KEPT_NEAR,
+        "a statement has a bounded number of near facts"
+    );
     near
 }
 

@@ -94,6 +94,13 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
     /// Finds replacements among facts without an end. The questions to a judge have a budget of their own, so that the
     /// answer does not depend on the memory from which the pairs are seen.
     pub(super) fn find_replacements(&mut self) -> Vec<FactReplacement> {
+        debug_assert!(
+            self.facts
+                .iter()
+                .flat_map(|state| &state.ends)
+                .all(|end| end.ended_at >= self.timeline.since),
+            "a replay decides no end before its start"
+        );
         self.remaining_tokens = self.room.tokens;
         let mut replaced = std::mem::take(&mut self.replaced);
         let facts = FactLookup::of_timeline(self.timeline);

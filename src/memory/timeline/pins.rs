@@ -93,6 +93,10 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
 
     /// Records the possible folds of the stored ends.
     pub(super) fn record_stored_folds(&mut self) {
+        debug_assert!(
+            self.positions.len() == self.facts.len(),
+            "each fact of a timeline has one place"
+        );
         for fact in 0..self.facts.len() {
             for FoldPeriod { into, .. } in self.folds_of(fact).collect::<Vec<_>>() {
                 self.record_fold(fact, into);

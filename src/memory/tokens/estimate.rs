@@ -35,7 +35,12 @@ pub(super) fn end_within(text: &str, max_tokens: usize) -> usize {
     let ends = text.char_indices().map(|(start, c)| start + c.len_utf8());
     let ends: Vec<usize> = std::iter::once(0).chain(ends).collect();
     let fit = ends.partition_point(|end| estimate_tokens(&text[..*end]) <= max_tokens);
-    ends[fit.saturating_sub(1)]
+    let end = ends[fit.saturating_sub(1)];
+    debug_assert!(
+        estimate_tokens(&text[..end]) <= max_tokens,
+        "a longer beginning never counts fewer tokens"
+    );
+    end
 }
 
 /// Quarters of a token for a run of bytes of one class. Characters of several bytes are never split.

@@ -75,6 +75,7 @@ impl FileVocabulary {
             remaining -= tokens.len();
             end += piece.len();
         }
+        debug_assert!(end == text.len(), "the pieces of a text are the whole text");
         end
     }
 }

@@ -67,6 +67,15 @@ pub struct BufferSnapshot {
     pub turns: Vec<BufferedTurn>,
 }
 
+impl BufferSnapshot {
+    /// True if each turn follows the turn before: no turn is missing, and none is there twice.
+    #[must_use]
+    pub fn is_contiguous(&self) -> bool {
+        self.turns
+            .is_sorted_by(|earlier, later| earlier.number + 1 == later.number)
+    }
+}
+
 /// Stores the last turns of dialogues for a limited time. Every call refreshes the time to live.
 #[async_trait]
 pub trait BufferStore: Send + Sync {

@@ -114,6 +114,7 @@ impl IdSource {
         } else {
             Ulid(state.last.0 + 1)
         };
+        debug_assert!(next > state.last, "each id of a source is above the id before");
         state.last = next;
         next
     }

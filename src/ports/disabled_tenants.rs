@@ -46,6 +46,10 @@ impl DisabledTenants {
             let newly_disabled = disabled.difference(tenants).map(|tenant| (tenant.clone(), true));
             let newly_enabled = tenants.difference(&disabled).map(|tenant| (tenant.clone(), false));
             changed = newly_disabled.chain(newly_enabled).collect();
+            debug_assert!(
+                changed.is_empty() == (*tenants == disabled),
+                "each difference of the two sets is a change"
+            );
             *tenants = disabled;
             !changed.is_empty()
         });

@@ -43,6 +43,10 @@ pub fn to_log_line(text: &str) -> String {
             line.push(c);
         }
     }
+    debug_assert!(
+        !line.contains(char::is_control),
+        "a line of a log has no control characters"
+    );
     line
 }
 

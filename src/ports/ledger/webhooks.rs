@@ -186,6 +186,7 @@ impl SigningKeys {
 
     /// Replaces the current key, which signs until `until`. Drops expired keys, and the oldest beyond the most.
     pub fn rotate(&mut self, key: SigningKey, now: DateTime<Utc>, until: DateTime<Utc>) {
+        debug_assert!(until >= now, "a replaced key does not end in the past");
         let previous = std::mem::replace(&mut self.current, key);
         self.previous.retain(|(_, until)| *until > now);
         self.previous.insert(0, (previous, until));

@@ -79,6 +79,10 @@ pub fn list_removed_statements<S: BuildHasher>(
         }
     }
     removed.sort_by_key(|statement| std::cmp::Reverse(statement.removed_at));
+    debug_assert!(
+        removed.iter().all(|statement| statement.removed_at <= as_of),
+        "a statement is removed by the time that is asked for"
+    );
     removed
 }
 

@@ -70,6 +70,17 @@ pub async fn rewind_dialogue(
         }
     };
     let replacement = rewind.replacement.map(|replacement| replacement.turn);
+    debug_assert!(rewound.epoch > dialogue.epoch, "a rewind raises the epoch");
+    debug_assert!(
+        rewound.head_turn <= target.head_turn_after(dialogue.head_turn),
+        "a rewind ends at its target or before"
+    );
+    debug_assert!(
+        replacement
+            .as_ref()
+            .is_none_or(|turn| (Some(turn.id), turn.number) == (rewound.head, rewound.head_turn)),
+        "the turn in place of a cut turn is the head"
+    );
     failpoint!("rewind.durable");
     update_buffer(services, &dialogue, &rewound, replacement.as_ref()).await;
     failpoint!("rewind.followed");

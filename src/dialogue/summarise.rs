@@ -83,6 +83,10 @@ pub(super) async fn summarise_turns(
         .list_forget_requests(scope, dialogue, from, to)
         .await?;
     let new = write_summary(services, scope, job_input, &previous, &forgotten, &turns).await?;
+    debug_assert!(
+        new.from_turn > backlog.through && new.to_turn <= job_input.turn.number,
+        "a summary covers turns without a summary, up to the turn of its job"
+    );
     let admission = summary::admit_summary(&summaries, &new, services.settings.summaries.keep);
     let evict = if admission.evict == Some(new.id) {
         // The newest summary stays at any importance: its turns leave the buffer, and no other summary covers them yet.
@@ -196,7 +200,9 @@ pub(super) fn count_within_budget(sizes: &[u32], budget: u32) -> usize {
         sum = sum.saturating_add(**size);
         sum <= budget
     });
-    fit.count().max(1).min(sizes.len())
+    let count = fit.count().max(1).min(sizes.len());
+    debug_assert!((count == 0) == sizes.is_empty(), "a summary takes at least one turn");
+    count
 }
 
 async fn render_summary_prompt(

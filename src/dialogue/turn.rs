@@ -100,6 +100,7 @@ async fn run_turn_steps(
     feed: &dyn TurnFeed,
     mut cut_signal: watch::Receiver<Option<Cut>>,
 ) -> Result<CommittedTurn, TurnError> {
+    input.assert_consistent();
     let stopwatch = Stopwatch::start_at(input.accepted_at, services.clock.as_ref());
     let limit = Duration::from_millis(services.settings.turn.timeout_ms);
     let budgets = services.models.budgets();

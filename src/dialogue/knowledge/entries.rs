@@ -111,8 +111,17 @@ impl<D, F: Fate> Entries<D, F> {
             tokens: item.tokens + ITEM_TOKENS,
             detail: detail(texts[item.index].0),
         });
+        let items: Vec<Entry<D>> = items.collect();
+        debug_assert!(
+            items.iter().map(|entry| entry.tokens).sum::<u32>() <= budget.total_tokens,
+            "the entries of a section fit its budget"
+        );
+        debug_assert!(
+            items.iter().all(|entry| fates[entry.index] == F::USED),
+            "an entry in the prompt counts as used"
+        );
         Self {
-            items: items.collect(),
+            items,
             dropped: fates.iter().filter(|fate| **fate == F::OVER_BUDGET).count(),
             fates,
         }
@@ -131,6 +140,7 @@ impl<D, F: Fate> Entries<D, F> {
             return false;
         };
         if let Some(fate) = self.fates.get_mut(entry.index) {
+            debug_assert!(*fate == F::USED, "only an entry in the prompt can be dropped");
             *fate = F::OVER_BUDGET;
         }
         self.dropped += 1;

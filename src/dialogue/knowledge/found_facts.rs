@@ -175,6 +175,10 @@ impl FoundFacts {
             };
             fates[index] = fate;
         }
+        debug_assert!(
+            packable.len() <= recall::max_packable(settings),
+            "packing chooses from a bounded number of hits"
+        );
         (fates, packable)
     }
 
@@ -279,6 +283,7 @@ impl Section for FoundFactSection<'_> {
     }
 
     fn add_trace(&self, trace: &mut TurnTrace) {
+        debug_assert!(self.hits.len() == self.entries.fates.len(), "each hit has a fate");
         let hits = self
             .hits
             .iter()

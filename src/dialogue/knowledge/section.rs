@@ -186,6 +186,7 @@ impl SectionSizes {
     /// Adds a section, or a further part of a section.
     pub(crate) fn add(&mut self, size: SectionSize, add_content: impl FnOnce(&mut ContentHash)) {
         if let Some((sum, hash)) = self.0.iter_mut().find(|(other, _)| other.name == size.name) {
+            debug_assert!(sum.budget == size.budget, "the parts of a section share a budget");
             sum.tokens += size.tokens;
             sum.dropped.extend(size.dropped);
             add_content(hash);

@@ -159,6 +159,7 @@ impl Budgets {
     ) {
         let tokens = f64::from(usage.prompt_tokens) + f64::from(usage.completion_tokens);
         let cost = self.meters.usage_cost(model, usage).unwrap_or_default();
+        debug_assert!(cost.is_finite() && cost >= 0.0, "a call never costs less than nothing");
         self.update_accounts(tenant, |accounts| {
             if day < accounts.day {
                 return;

@@ -56,6 +56,11 @@ pub(crate) fn assemble_prompt(
     }
     let mut selection = Selection::select(context, knowledge, &fixed, budgets.total_tokens - fixed_tokens)?;
     let fitted = selection.fit_messages(&fixed)?;
+    debug_assert!(fitted.tokens <= budgets.total_tokens, "a prompt fits its budget");
+    debug_assert!(
+        fitted.message_tokens.len() == fitted.messages.len(),
+        "the tokens of each message are counted"
+    );
     let told_parts = selection.told_facts();
     let mut trace = TurnTrace {
         candidates: trace_standing_facts(context, &told_parts, &knowledge.found_facts),

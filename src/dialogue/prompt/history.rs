@@ -122,6 +122,10 @@ impl HistoryWindow {
     /// Selects the longest run of latest turns that starts a block and fits the room. `room` gets the tokens of all
     /// turns. If not even the last block fits, smaller blocks are tried.
     pub(super) fn fit_to_room(turns: Vec<RenderedTurn>, room: impl Fn(u32) -> u32) -> Self {
+        debug_assert!(
+            turns.is_sorted_by(|earlier, later| earlier.number < later.number),
+            "the turns of a history are in order"
+        );
         let mut window = Self { turns, dropped: None };
         let mut suffix = vec![0_u32; window.turns.len() + 1];
         for index in (0..window.turns.len()).rev() {
@@ -137,6 +141,10 @@ impl HistoryWindow {
                 .unwrap_or(window.turns.len());
             window.drop_before(start);
         }
+        debug_assert!(
+            window.turns.iter().map(|turn| turn.tokens).sum::<u32>() <= room,
+            "the selected turns fit their room"
+        );
         window
     }
 

@@ -43,6 +43,7 @@ pub(crate) fn diversify_hits(hits: &[RecallHit], chosen: Vec<usize>, diversity: 
         .map(|&index| (hits[index].score.total, hits[index].body.embedding.as_ref()))
         .collect();
     let order = diversify_order(&candidates, 1.0 - diversity);
+    debug_assert!(order.len() == chosen.len(), "a new order has all hits");
     order.into_iter().map(|place| chosen[place]).collect()
 }
 

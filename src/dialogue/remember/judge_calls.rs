@@ -78,6 +78,11 @@ pub(super) fn plan_calls(
         batch_questions(questions, budget)
     };
     let excess_calls = calls.split_off(calls.len().min(max_calls));
+    debug_assert!(calls.len() <= max_calls, "the judge gets no more calls than allowed");
+    debug_assert!(
+        calls.iter().map(Vec::len).sum::<usize>() <= unknown_pairs.len(),
+        "a pair is in one call at most"
+    );
     CallPlan {
         pairs: unknown_pairs,
         calls,

@@ -124,6 +124,10 @@ struct Plan {
 
 impl Plan {
     fn into_written(self) -> Vec<WrittenUpdate> {
+        debug_assert!(
+            self.timelines.len() == self.resolutions.len(),
+            "each timeline of a written plan is resolved"
+        );
         let known_facts = self.timelines.into_iter().map(unwrap_known_facts);
         known_facts
             .zip(self.resolutions)
@@ -268,6 +272,14 @@ impl<'p> Planner<'p> {
         let additions = || self.updates.iter().filter_map(|update| update.addition.as_ref());
         let timelines = || plan.timelines.iter().map(|prepared| prepared.timeline());
         let resolutions = &plan.resolutions;
+        debug_assert!(
+            resolutions.len() == self.updates.len(),
+            "each update of a plan has a resolution"
+        );
+        debug_assert!(
+            resolutions.iter().all(|resolution| resolution.unjudged.is_empty()),
+            "pairs without a verdict are no part of a write"
+        );
         let ends = resolutions.iter().flat_map(|resolution| &resolution.ends);
         let extractions: Vec<Extraction> = additions().map(|addition| addition.extraction.clone()).collect();
         let facts: Vec<NewFact> = additions().flat_map(|addition| addition.facts.clone()).collect();

@@ -92,6 +92,12 @@ pub(super) async fn reconcile_turn(
     let mut judge = Judge::new(services, scope, job_input.npc.language, MAX_CALLS_PER_TURN);
     let answer = job.answer.is_none().then_some(learned.answer.as_str());
     let written_updates = write_updates(&updates, job_input.turn.committed_at, &trigger, answer, &mut judge).await?;
+    debug_assert!(
+        written_updates
+            .as_ref()
+            .is_none_or(|written| written.len() == updates.len()),
+        "all memories of a turn are written, or none"
+    );
     let outcomes = updates.iter().zip(written_updates.into_iter().flatten());
     let added = outcomes.filter_map(|(update, outcome)| Some((update.addition.as_ref()?, outcome)));
     let changes = added.flat_map(|(addition, outcome)| memory_changes(&outcome, addition));

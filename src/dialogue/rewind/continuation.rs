@@ -42,6 +42,7 @@ pub(super) async fn plan_continuation(
     rewind.replacing = Some(head);
     let cut_turn = turns.into_iter().find(|turn| turn.id == head);
     let cut_turn = cut_turn.ok_or(RewindError::NothingToResume)?;
+    debug_assert!(cut_turn.number == *head_turn, "the head is the last turn");
     let is_whole = sealed.is_none();
     let (key, text, until) = match sealed {
         Some(sealed) => (sealed.key, sealed.text, sealed.until),

@@ -134,6 +134,14 @@ fn jobs_to_run(commit: &TurnCommit) -> Vec<Job> {
 }
 
 async fn commit_turn(services: &Services, input: &TurnInput, commit: &TurnCommit) -> Result<(), TurnError> {
+    debug_assert!(
+        commit.jobs.iter().all(|job| job.turn == commit.turn.id),
+        "a turn commits only its own jobs"
+    );
+    debug_assert!(
+        commit.state.iter().all(|row| row.cause == Cause::Turn(commit.turn.id)),
+        "a turn is the cause of the changes that it commits"
+    );
     match services.ledger.turns.commit_turn(&input.scope, commit).await? {
         CommitOutcome::Committed => Ok(()),
         CommitOutcome::Fenced => Err(TurnError::Fenced),

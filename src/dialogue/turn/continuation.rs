@@ -91,7 +91,12 @@ impl PartialReply {
                 ..ReplyBeginning::up_to_white_space(&self.text)
             };
         }
-        ReplyBeginning::from_text(&self.text)
+        let beginning = ReplyBeginning::from_text(&self.text);
+        debug_assert!(
+            self.text.starts_with(beginning.text),
+            "the continued words begin the reply"
+        );
+        beginning
     }
 
     /// Returns what the beginning did in the world. `None`: `reply` has not the whole beginning.

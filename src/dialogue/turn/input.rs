@@ -85,6 +85,23 @@ pub struct TurnInput {
 }
 
 impl TurnInput {
+    /// Checks in debug builds that the turn follows its history.
+    pub(super) fn assert_consistent(&self) {
+        debug_assert!(self.number > 0, "turns are numbered from 1");
+        debug_assert!(
+            self.history
+                .is_sorted_by(|earlier, later| earlier.number + 1 == later.number),
+            "the turns of the history follow each other"
+        );
+        debug_assert!(
+            self.history.last().is_none_or(|last| last.number < self.number),
+            "the history ends before the turn"
+        );
+        debug_assert!(
+            self.previous.is_none() == (self.number == 1),
+            "only the first turn follows no other"
+        );
+    }
     /// Returns the text that the NPC answers: the player's line, or in an NPC conversation the topic and the last
     /// lines.
     #[must_use]
@@ -174,6 +191,10 @@ impl Cut {
         if self.requesters.len() < MAX_RECORDED_CUTS {
             self.requesters.extend(news);
         }
+        debug_assert!(
+            self.requesters.len() <= MAX_RECORDED_CUTS,
+            "a turn records a bounded number of cuts"
+        );
     }
 }
 

@@ -109,6 +109,10 @@ impl LineRecall<'_> {
     }
 
     pub(super) fn keep_facts_for_greeting(&mut self) {
+        debug_assert!(
+            self.hits.len() <= self.found_count,
+            "hits are a part of the found facts"
+        );
         let count_before = self.hits.len();
         self.hits.retain(|hit| can_be_greeted_with(&hit.body));
         let left_out = count_before - self.hits.len();

@@ -148,6 +148,7 @@ pub(super) async fn speak_reply(
         }
         None => voice.finish_completed()?,
     };
+    finished.assert_consistent();
     if let Some(chat) = &input.chat {
         chat.set_reply_end(if at_limit {
             ReplyEnd::AtLimit
@@ -347,6 +348,20 @@ struct FinishedReply {
     began_block: bool,
 }
 
+impl FinishedReply {
+    /// Checks in debug builds that a cut reply differs from a complete reply.
+    fn assert_consistent(&self) {
+        let is_cut = self.status == TurnStatus::Interrupted;
+        debug_assert!(!self.text.trim().is_empty(), "a spoken reply is not blank");
+        debug_assert!(self.uncut.is_some() == is_cut, "only a cut reply has an unheard part");
+        debug_assert!(self.state_block.is_none() || !is_cut, "a cut reply changes nothing");
+        debug_assert!(
+            self.uncut.as_ref().is_none_or(|uncut| uncut.starts_with(&self.text)),
+            "the heard text begins the reply"
+        );
+    }
+}
+
 impl<'a> ReplyWriter<'a> {
     fn new(input: &'a TurnInput, feed: &'a dyn TurnFeed) -> Self {
         let mut tags = input.npc.persona.cues.clone();
@@ -419,6 +434,10 @@ impl<'a> ReplyWriter<'a> {
         self.write_visible(&stream_end.visible_tail);
         let rest = self.own_name.finish();
         self.write_after_name(&rest);
+        debug_assert!(
+            self.chars == self.text.chars().count(),
+            "each sent character of a reply is counted"
+        );
         stream_end
     }
     /// Ends a reply that called tools, which is no turn.
@@ -499,6 +518,10 @@ pub(crate) fn grapheme_prefix(text: &str, chars: usize) -> &str {
             !fits
         })
         .map_or(text.len(), |(index, _)| index);
+    debug_assert!(
+        text[..end].chars().count() <= chars,
+        "a prefix has at most the characters that were asked for"
+    );
     &text[..end]
 }
 

@@ -141,6 +141,10 @@ impl Curator {
                 self.run_job(job, ctx);
             }
         }
+        debug_assert!(
+            self.held_jobs.len() <= MAX_HELD_JOBS,
+            "a curator has a bounded number of jobs"
+        );
         self.held_share.set_count(self.held_jobs.len());
     }
 
@@ -170,6 +174,8 @@ impl Curator {
     /// Runs a job. Jobs of different dialogues run in parallel, even for the memory of the same NPC. Only their writes
     /// take turns (`BodyCache::write_memory`), never their model calls.
     fn run_job(&mut self, job: Job, ctx: &mut Context<Self>) {
+        debug_assert!(self.held_jobs.contains(&job.id), "a running job is in memory");
+        debug_assert!(!self.running.contains_key(&job.id), "a job runs once at a time");
         let (abort, aborted) = AbortHandle::new_pair();
         self.running.insert(job.id, (job.clone(), abort));
         let node = Arc::clone(&self.node);

@@ -165,6 +165,11 @@ impl EventLog {
             inner.gap_from = if is_ours { next_seq } else { ledger_next };
             inner.lost = (!is_ours).then_some(head_turn + 1);
         }
+        debug_assert!(
+            inner.gap_from <= inner.loaded_at,
+            "a gap of numbers ends where the load began"
+        );
+        debug_assert!(inner.loaded_at <= inner.next_seq, "numbers rise from the load on");
     }
 
     pub fn head_seq(&self) -> u64 {
@@ -195,6 +200,7 @@ impl EventLog {
     /// Sets the owner's epoch after a local rewind, which raised the epoch.
     pub fn set_epoch(&self, epoch: u64) {
         let mut inner = self.inner.lock();
+        debug_assert!(epoch >= inner.epoch, "the epochs of a dialogue never fall");
         inner.epoch = epoch;
         inner.in_doubt_from = None;
     }
@@ -277,6 +283,10 @@ impl EventLog {
         let id = inner.next_listener;
         inner.next_listener += 1;
         inner.listeners.push((id, listener));
+        debug_assert!(
+            inner.listeners.len() <= self.limits.listeners,
+            "a dialogue has a bounded number of listeners"
+        );
         let head_seq = inner.head_seq;
         drop(inner);
         for (_, other) in before {
@@ -309,6 +319,10 @@ impl EventLog {
     /// Publishes `turn.started` and returns its number.
     pub fn publish_turn_started(&self, turn: u32, npc: NpcId, re: Option<Arc<str>>) -> u64 {
         let mut inner = self.inner.lock();
+        debug_assert!(
+            inner.open_turn.is_none(),
+            "a turn starts after the end of the turn before"
+        );
         let body = EventBody::turn_started(self.dialogue.kind(), turn, npc.clone());
         inner.open_turn = Some(OpenTurn {
             turn,
@@ -411,6 +425,7 @@ impl LogState {
     fn take_seq(&mut self) -> u64 {
         let seq = self.next_seq;
         self.next_seq += 1;
+        debug_assert!(self.head_seq <= seq, "a new number is above all published numbers");
         seq
     }
 
@@ -421,6 +436,7 @@ impl LogState {
     }
 
     fn emit_with_seq(&mut self, log: &EventLog, seq: u64, body: EventBody, re: Option<Arc<str>>) {
+        debug_assert!(seq < self.next_seq, "a published number was assigned before");
         let event = PublishedEvent::new(log.make_event(Some(seq), body, re));
         let now = log.clock.monotonic_now();
         self.drop_expired(&log.limits, now);
@@ -433,6 +449,10 @@ impl LogState {
         if self.ring.len() > log.limits.events {
             self.drop_oldest();
         }
+        debug_assert!(
+            self.ring.len() <= log.limits.events,
+            "a log has a bounded number of events"
+        );
         self.deliver_to_listeners(&event);
     }
 
@@ -504,6 +524,7 @@ impl TurnFeed for TurnEvents {
     fn reserve_committed(&self) -> u64 {
         let mut inner = self.log.inner.lock();
         let seq = inner.take_seq();
+        debug_assert!(inner.reserved.is_none(), "one turn is committed at a time");
         inner.reserved = Some(seq);
         seq
     }

@@ -61,6 +61,7 @@ impl MemoryWait {
 
     /// Records that a turn was committed with the given jobs. `is_held`: further jobs wait until a line follows.
     pub fn on_turn_committed(&mut self, turn: TurnId, jobs: &[Job], is_held: bool) {
+        debug_assert!(!is_held || jobs.is_empty(), "held jobs are not awaited");
         self.held_turn = is_held.then_some(turn);
         let kinds = jobs.iter().map(|job| job.kind);
         self.pending = kinds.filter(|kind| AWAITED_JOB_KINDS.contains(kind)).collect();
@@ -109,6 +110,7 @@ impl MemoryWait {
 
     /// Records the timer that ends the wait.
     pub fn set_timer(&mut self, timer: SpawnHandle) {
+        debug_assert!(self.running.is_some(), "a wait with a timer has begun");
         if let Some(wait) = &mut self.running {
             wait.timer = Some(timer);
         }

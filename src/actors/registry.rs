@@ -171,6 +171,10 @@ impl Registry {
         let generation = self.next_generation();
         let addr = spawn(generation, Arc::clone(&log), residency);
         let actor = ActorEntry::new(addr.clone(), generation, crashes, now);
+        debug_assert!(
+            shard.get(key).is_none_or(|before| before.actor.generation < generation),
+            "the generations of a dialogue's actors rise"
+        );
         shard.insert(key.clone(), DialogueEntry { actor, log });
         Ok(Ok(addr))
     }
@@ -399,6 +403,7 @@ impl<A: Actor> ActorEntry<A> {
 
     /// Returns the number of crashes in a row, including the present crash. An error: the successor has to wait.
     fn next_crash_count(&self, now: Instant) -> Result<u32, DialogueError> {
+        debug_assert!(!self.addr.connected(), "only a dead actor has a successor");
         let lived = now.saturating_duration_since(self.spawned);
         if lived >= STABLE_AFTER {
             return Ok(1);

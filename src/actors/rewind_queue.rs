@@ -97,6 +97,7 @@ impl<A> RewindQueue<A> {
         self.callers.extend(callers);
         let author = other_requesters.remove(index);
         let requesters = Requesters::of_rewind(author, other_requesters, std::mem::take(&mut self.late));
+        debug_assert!(!self.callers.is_empty(), "a rewind has a caller");
         self.under_way = Some(target);
         self.written_keys = requesters.keys().cloned().collect();
         Some((target, requesters))
@@ -105,6 +106,7 @@ impl<A> RewindQueue<A> {
     /// Ends the rewind with `head` as the last turn. Queued requests that the head already satisfies need no further
     /// rewind. Returns the callers to answer, unless a lower request is queued: then [`Self::begin_next`].
     pub fn finish_at_head(&mut self, head: u32) -> Vec<A> {
+        debug_assert!(self.under_way.is_some(), "a rewind that ends was begun");
         self.under_way = None;
         let (served, remaining) = std::mem::take(&mut self.waiting)
             .into_iter()

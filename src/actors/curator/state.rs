@@ -41,6 +41,10 @@ impl Handler<DescribeCurator> for Curator {
         let clock = &self.node.ports.clock;
         let wait = self.silence.wait_from(clock.monotonic_now());
         let concurrency = self.node.ports.settings.jobs.concurrency.max(1);
+        debug_assert!(
+            self.slots.available_permits() <= concurrency,
+            "no more slots are free than there are"
+        );
         let state = CuratorState {
             held_jobs: self.held_jobs.len(),
             running_jobs: concurrency.saturating_sub(self.slots.available_permits()),

@@ -219,6 +219,10 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
     }
 
     pub fn view(&self) -> ActorView {
+        debug_assert!(
+            self.state.activity() != Activity::Rewinding || self.rewinds.is_busy(),
+            "a running rewind is in the queue of rewinds"
+        );
         let owed = self.owed_turn();
         let can_answer = |waiter: &TurnEndWaiter<K::Waiter>| match waiter {
             TurnEndWaiter::Cut(_) => true,
@@ -281,6 +285,7 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
             in_flight.load_after = true;
             return;
         }
+        debug_assert!(self.running.is_none(), "a dialogue is read while no turn runs");
         self.rewinds.applied = None;
         self.rewinds.in_doubt = false;
         self.state = State::Loading;

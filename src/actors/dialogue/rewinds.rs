@@ -258,6 +258,7 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
             return;
         };
         let rewound = applied.rewound;
+        debug_assert!(rewound.epoch > loaded.epoch, "a rewind raises the epoch");
         loaded.epoch = rewound.epoch;
         // The answer has the epoch that an earlier rewind would have raised.
         self.rewinds.in_doubt = false;

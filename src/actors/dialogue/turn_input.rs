@@ -96,6 +96,11 @@ impl load::LoadedDialogue {
         self.head = Some(turn.id);
         self.npc = turn.npc.clone();
         let dialogue = Arc::make_mut(&mut self.dialogue);
+        debug_assert!(turn.dialogue == dialogue.id, "a turn is appended to its own dialogue");
+        debug_assert!(
+            turn.number == dialogue.head_turn + 1,
+            "a committed turn follows the head"
+        );
         dialogue.head_turn = turn.number;
         dialogue.updated_at = turn.committed_at;
         let summarised = std::mem::replace(&mut self.checkpoint, checkpoint);

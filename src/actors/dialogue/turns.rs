@@ -8,6 +8,7 @@ use tracing::Span;
 
 use super::{
     actor::DialogueActor,
+    decisions::Activity,
     due_jobs::make_jobs_due,
     kind::{CommitSummary, DialogueBehaviour},
 };
@@ -151,6 +152,11 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
 
     /// Starts a turn with `input`.
     pub fn start_turn(&mut self, mut input: TurnInput, callers: TurnCallers, ctx: &mut Context<Self>) {
+        debug_assert!(self.running.is_none(), "one turn runs at a time");
+        debug_assert!(
+            self.state.activity() == Activity::Ready,
+            "a turn starts in a dialogue that is in memory"
+        );
         let now = self.now();
         if let Some(timer) = self.memory.finish_wait(now, &mut input) {
             ctx.cancel_future(timer);

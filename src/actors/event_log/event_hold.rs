@@ -26,6 +26,7 @@ impl EventLog {
     /// [`Self::publish_rewind`] or [`Self::release_rewind_hold`].
     pub fn begin_rewind_hold(&self) -> u64 {
         let mut inner = self.inner.lock();
+        debug_assert!(inner.rewind_hold.is_none(), "one rewind runs at a time");
         let first = inner.next_seq;
         inner.next_seq += SEQS_PER_REWIND;
         inner.rewind_hold = Some(EventHold {

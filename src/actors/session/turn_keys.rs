@@ -68,6 +68,10 @@ impl TurnKeys {
             self.unsaid.pop_front();
         }
         self.unsaid.push_back(key);
+        debug_assert!(
+            self.unsaid.len() <= MAX_UNSAID_KEYS,
+            "a session has a bounded number of keys"
+        );
     }
 
     /// True if the key belongs to an unsaid line, unless the ledger has a turn with the key.
@@ -112,5 +116,9 @@ impl TurnKeys {
             }
         }
         self.recent.push_back((key, turn));
+        debug_assert!(
+            self.recent.len() <= MAX_REMEMBERED_TURNS,
+            "a session remembers a bounded number of turns"
+        );
     }
 }

@@ -96,6 +96,7 @@ impl BufferStore for InProcessBuffers {
         dialogue: DialogueId,
         snapshot: &BufferSnapshot,
     ) -> StoreResult<()> {
+        debug_assert!(snapshot.is_contiguous(), "the turns of a buffer follow each other");
         self.cache
             .insert((scope.tenant().clone(), dialogue), Arc::new(snapshot.clone()));
         Ok(())
@@ -112,6 +113,7 @@ impl BufferStore for InProcessBuffers {
         Ok(self.change_buffer(scope, dialogue, expected, |buffer| {
             buffer.turns.retain(|stored| stored.number >= keep_from);
             buffer.turns.push(turn.clone());
+            debug_assert!(buffer.is_contiguous(), "a turn follows the last turn of the buffer");
             buffer.head.turn = Some(turn.id);
         }))
     }
@@ -125,6 +127,7 @@ impl BufferStore for InProcessBuffers {
         head: BufferHead,
     ) -> StoreResult<bool> {
         Ok(self.change_buffer(scope, dialogue, expected, |buffer| {
+            debug_assert!(head.epoch >= buffer.head.epoch, "the epochs of a buffer never fall");
             buffer.turns.retain(|stored| stored.number <= last);
             buffer.head = head;
         }))

@@ -73,6 +73,7 @@ impl BufferStore for RedisBuffers {
         dialogue: DialogueId,
         snapshot: &BufferSnapshot,
     ) -> StoreResult<()> {
+        debug_assert!(snapshot.is_contiguous(), "the turns of a buffer follow each other");
         let mut replace = REPLACE.key(buffer_key(scope, dialogue));
         replace
             .arg(self.ttl_ms)
@@ -118,6 +119,7 @@ impl BufferStore for RedisBuffers {
         last: u32,
         head: BufferHead,
     ) -> StoreResult<bool> {
+        debug_assert!(head.epoch >= expected.epoch, "the epochs of a buffer never fall");
         let mut truncate = TRUNCATE.key(buffer_key(scope, dialogue));
         truncate
             .arg(self.ttl_ms)

@@ -26,5 +26,6 @@ pub(super) async fn pass_fence(
         tenant, fence.job, fence.turn, i64::from(fence.text_version), to_micros(now), usage_line(calls)?
     )
     .await?;
+    debug_assert!(passed <= 1, "a fence is of one job");
     Ok(passed == 1)
 }

@@ -85,6 +85,7 @@ impl LeaseStore for SqlJobStore {
                 tenant, to_micros(now), node, to_micros(until), i64::from(limit)
             )
             .await?;
+            debug_assert!(rows.len() <= limit as usize, "no more jobs are leased than asked for");
             let mut jobs = Columns::read_rows(&rows, read_job)?;
             // RETURNING promises no order.
             jobs.sort_by_key(|job| (job.created_at, job.id));
@@ -104,6 +105,7 @@ impl LeaseStore for SqlJobStore {
         write_statement!(self.0, scope, |connection| {
             let leased =
                 execute!(connection, RENEW_JOB_LEASE; tenant, job, node, to_micros(now), to_micros(until)).await?;
+            debug_assert!(leased <= 1, "a lease is of one job");
             if leased == 1 {
                 return Ok(LeaseRenewal::Renewed);
             }

@@ -140,6 +140,7 @@ impl OwnershipStore for SqlDialogueStore {
         write_statement!(self.0, scope, |connection| {
             let updated_rows =
                 execute!(connection, SET_PAUSED; tenant, id, bool_json(paused), to_signed(epoch)).await?;
+            debug_assert!(updated_rows <= 1, "a pause is of one dialogue");
             owner_write_outcome(connection, &tenant, id, updated_rows).await
         })
         .await
@@ -162,7 +163,13 @@ impl OwnershipStore for SqlDialogueStore {
                 fetch_optional!(connection, CLAIM_DIALOGUE; tenant, id, node, to_micros(now), to_micros(until)).await?;
             if let Some(row) = claimed {
                 let taken_from = before.filter(|before| *before != node);
-                return Ok(OwnershipClaim::Owned(Box::new(read_open_dialogue(&row, taken_from)?)));
+                let open = read_open_dialogue(&row, taken_from)?;
+                debug_assert!(open.epoch > 0, "a claim raises the epoch");
+                debug_assert!(
+                    open.head.is_none() == (open.dialogue.head_turn == 0),
+                    "a dialogue has a head exactly if it has a turn"
+                );
+                return Ok(OwnershipClaim::Owned(Box::new(open)));
             }
             let mut columns = Columns::new(&owner);
             Ok(OwnershipClaim::OwnedBy {
@@ -180,7 +187,9 @@ impl OwnershipStore for SqlDialogueStore {
         until: DateTime<Utc>,
     ) -> StoreResult<bool> {
         let query = bind!(RENEW_OWNERSHIP; scope.tenant(), id, to_signed(epoch), to_micros(until));
-        Ok(self.0.execute(scope, query).await? == 1)
+        let renewed = self.0.execute(scope, query).await?;
+        debug_assert!(renewed <= 1, "an ownership is of one dialogue");
+        Ok(renewed == 1)
     }
     async fn release_ownership(
         &self,

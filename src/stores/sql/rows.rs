@@ -54,6 +54,10 @@ pub(super) fn json_list<T: std::fmt::Display>(ids: impl IntoIterator<Item = T>) 
         let _ = write!(text, "\"{id}\"");
     }
     text.push(']');
+    debug_assert!(
+        !text.contains(|c: char| c == '\\' || c.is_control()),
+        "an id has no character that JSON escapes"
+    );
     text
 }
 
@@ -177,6 +181,7 @@ pub(super) type ReadRow<T> = fn(&mut Columns<'_>) -> StoreResult<T>;
 
 /// Converts a counter for SQL. Counters are far below 2⁶³; a larger value is a defect and matches no row.
 pub(super) fn to_signed(counter: u64) -> i64 {
+    debug_assert!(i64::try_from(counter).is_ok(), "a counter is below 2^63");
     i64::try_from(counter).unwrap_or(i64::MAX)
 }
 

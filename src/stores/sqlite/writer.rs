@@ -225,6 +225,9 @@ async fn commit_group(
     group: Vec<Box<dyn QueuedWrite>>,
     meters: &LedgerMetrics,
 ) -> Vec<Box<dyn QueuedWrite>> {
+    debug_assert!(!group.is_empty(), "a transaction has a write");
+    debug_assert!(group.len() <= MAX_GROUP, "a transaction has a bounded number of writes");
+    let group_len = group.len();
     let mut remaining = group.into_iter();
     let mut finished: Vec<Box<dyn QueuedWrite>> = Vec::with_capacity(remaining.len());
     let mut loss = None;
@@ -268,6 +271,10 @@ async fn commit_group(
         #[expect(clippy::cast_precision_loss, reason = "at most MAX_GROUP")]
         meters.grouped.observe(finished.len() as f64);
     }
+    debug_assert!(
+        !finished.is_empty() && finished.len() + remaining.len() == group_len,
+        "each write ends, or gets another transaction"
+    );
     for work in finished {
         work.acknowledge_caller(loss.as_ref());
     }

@@ -266,6 +266,14 @@ async fn load_turn_chain(
             _ => chain.after.push(turn),
         }
     }
+    debug_assert!(
+        chain
+            .after
+            .iter()
+            .chain(&chain.branch)
+            .all(|turn| turn.number > chain.kept_number),
+        "a rewind changes only turns after those that it keeps"
+    );
     Ok(is_known.then_some(chain))
 }
 

@@ -59,6 +59,11 @@ pub(super) async fn insert_replacement(
     replacement: &Replacement,
 ) -> StoreResult<()> {
     let turn = &replacement.turn;
+    debug_assert!(
+        replacement.jobs.iter().all(|job| job.turn == turn.id),
+        "a turn in place of another has jobs of its own"
+    );
+    debug_assert!(replacement.replaced_turn != turn.id, "no turn is in its own place");
     let jobs: serde_json::Value = replacement
         .jobs
         .iter()

@@ -221,6 +221,10 @@ impl Authenticator {
     /// [`AuthError`] unless the token is current, well signed and of an existing, enabled tenant.
     pub async fn verify_token(&self, token: &str) -> Result<Principal, AuthError> {
         let principal = self.check_token(token)?;
+        debug_assert!(
+            (principal.role == Role::Player) == principal.player.is_some(),
+            "exactly the token of a player names a player"
+        );
         self.check_tenant(&principal.tenant).await?;
         self.check_not_refused(&principal)?;
         Ok(principal)

@@ -281,13 +281,12 @@ impl<K: Hash + Eq + Clone> ConcurrencyLimit<K> {
     }
     fn acquire_slot(self: &Arc<Self>, holder: K) -> Result<ConcurrencySlot<K>, TooManyAtOnce> {
         let mut counts = self.counts.lock();
+        let Self {
+            owner, resource, max, ..
+        } = **self;
         let count = counts.get(&holder).copied().unwrap_or_default();
-        if self.max > 0 && count >= self.max {
-            return Err(TooManyAtOnce {
-                owner: self.owner,
-                resource: self.resource,
-                max: self.max,
-            });
+        if max > 0 && count >= max {
+            return Err(TooManyAtOnce { owner, resource, max });
         }
         counts.insert(holder.clone(), count + 1);
         drop(counts);
@@ -301,6 +300,7 @@ impl<K: Hash + Eq + Clone> ConcurrencyLimit<K> {
 impl<K: Hash + Eq> Drop for ConcurrencySlot<K> {
     fn drop(&mut self) {
         let mut counts = self.limit.counts.lock();
+        debug_assert!(counts.contains_key(&self.holder), "a use that ends was counted");
         if let Some(count) = counts.get_mut(&self.holder) {
             *count -= 1;
             if *count == 0 {

@@ -28,6 +28,7 @@ impl Tickets {
     }
     /// Issues a new ticket: 256 random bits.
     pub fn issue_ticket(&self, principal: Principal, expires: DateTime<Utc>) -> String {
+        debug_assert!(expires <= principal.expires_at, "a ticket does not outlive its token");
         let ticket = format!("tkt_{:032x}{:032x}", rand::random::<u128>(), rand::random::<u128>());
         self.open.insert(ticket.clone(), (principal, expires));
         ticket

@@ -20,6 +20,16 @@ pub enum AttributeValue {
     Text(String),
 }
 
+impl AttributeValue {
+    /// `None`: a flag or a text.
+    pub(crate) const fn as_number(&self) -> Option<f64> {
+        match self {
+            Self::Number(number) => Some(*number),
+            Self::Flag(_) | Self::Text(_) => None,
+        }
+    }
+}
+
 /// The sort of values of an attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema, strum::IntoStaticStr)]
 #[serde(rename_all = "lowercase")]

@@ -160,15 +160,7 @@ pub fn align_transcript(compared: &ComparedTranscript<'_>, stored: &[StoredTurn]
             matched_turns += 1;
         }
     }
-    // The last turn with another reply: the program shows an alternative, or its user has edited the reply. In the
-    // session, turns may follow that were deleted in the program.
-    let is_other_reply = heard_chars.is_none()
-        && run == 0
-        && (next_position + 1 == stored.len() || shown_prints.len() == 1)
-        && stored
-            .get(next_position)
-            .zip(shown_prints.first())
-            .is_some_and(|(turn, print)| !print.player.is_empty() && turn.print.player == print.player);
+    let is_other_reply = heard_chars.is_none() && run == 0 && shows_other_reply(shown_prints, stored, next_position);
     let missing_turns = transcript.turns[matched_turns..].to_vec();
     let before = |position: usize| stored.get(position).map_or(0, StoredTurn::number_before);
     let last_standing = match next_position.checked_sub(1) {
@@ -198,6 +190,16 @@ pub fn align_transcript(compared: &ComparedTranscript<'_>, stored: &[StoredTurn]
         missing: missing_turns,
         request: end.request,
     }
+}
+
+/// True if the first shown turn is the stored turn at `position` with another reply: the program shows an alternative,
+/// or its user has edited the reply. In the session, turns may follow that were deleted in the program.
+fn shows_other_reply(shown_prints: &[TurnPrint], stored: &[StoredTurn], position: usize) -> bool {
+    (position + 1 == stored.len() || shown_prints.len() == 1)
+        && stored
+            .get(position)
+            .zip(shown_prints.first())
+            .is_some_and(|(turn, print)| !print.player.is_empty() && turn.print.player == print.player)
 }
 
 /// True if one of the shown turns is stored anywhere, and has a player's line.

@@ -288,6 +288,39 @@ impl Character {
         }
     }
 
+    fn add_hp(&mut self, delta: i32) {
+        let before = self.hp.unwrap_or(MAX_HP);
+        self.hp = Some(before.saturating_add(delta).clamp(0, MAX_HP));
+    }
+
+    fn set_status(&mut self, status: &str, moment: DateTime<Utc>) {
+        self.status = Some(status.to_owned());
+        self.status_since = Some(moment);
+    }
+
+    fn set_mood(&mut self, mood: &str, moment: DateTime<Utc>) {
+        self.mood = Some(mood.to_owned());
+        self.mood_since = Some(moment);
+    }
+
+    fn add_items(&mut self, item: &str, count: u32) {
+        let item_count = self.items.entry(item.to_owned()).or_default();
+        *item_count = item_count.saturating_add(count).min(MAX_HELD);
+    }
+
+    fn remove_items(&mut self, item: &str, count: u32) {
+        let item_count = self.items.get(item).copied().unwrap_or_default();
+        self.set_item_count(item, item_count.saturating_sub(count));
+    }
+
+    fn set_item_count(&mut self, item: &str, count: u32) {
+        if count == 0 {
+            self.items.remove(item);
+        } else {
+            self.items.insert(item.to_owned(), count.min(MAX_HELD));
+        }
+    }
+
     /// The companions whom the backend or a turn of the dialogue set.
     pub fn companions_in(&self, dialogue: DialogueId) -> impl Iterator<Item = &str> {
         let names = self.with.iter().map(String::as_str);
@@ -313,6 +346,11 @@ impl Character {
             self.met_in.len() <= self.with.len(),
             "only present companions have dialogues that set them"
         );
+    }
+
+    fn remove_companion(&mut self, companion: &str) {
+        self.with.retain(|name| name != companion);
+        self.met_in.remove(companion);
     }
 }
 
@@ -366,43 +404,19 @@ impl WorldState {
                 self.character_mut(who).set_location(to, moment, dialogue);
                 self.milestones.record_place(who, to, moment);
             }
-            StateChange::HpDelta { who, delta } => {
-                let hp = &mut self.character_mut(who).hp;
-                *hp = Some(hp.unwrap_or(MAX_HP).saturating_add(*delta).clamp(0, MAX_HP));
-            }
+            StateChange::HpDelta { who, delta } => self.character_mut(who).add_hp(*delta),
             StateChange::Hp { who, to } => self.character_mut(who).hp = Some((*to).clamp(0, MAX_HP)),
-            StateChange::Status { who, status } => {
-                let character = self.character_mut(who);
-                character.status = Some(status.clone());
-                character.status_since = Some(moment);
-            }
-            StateChange::Mood { who, mood } => {
-                let character = self.character_mut(who);
-                character.mood = Some(mood.clone());
-                character.mood_since = Some(moment);
-            }
+            StateChange::Status { who, status } => self.character_mut(who).set_status(status, moment),
+            StateChange::Mood { who, mood } => self.character_mut(who).set_mood(mood, moment),
+            StateChange::ItemGained { count: 0, .. } => {}
             StateChange::ItemGained { who, item, count } => {
-                if *count > 0 {
-                    let item_count = self.character_mut(who).items.entry(item.clone()).or_default();
-                    *item_count = item_count.saturating_add(*count).min(MAX_HELD);
-                    self.milestones.record_item(who, item, moment);
-                }
+                self.character_mut(who).add_items(item, *count);
+                self.milestones.record_item(who, item, moment);
             }
-            StateChange::ItemLost { who, item, count } => {
-                let items = &mut self.character_mut(who).items;
-                if let Some(item_count) = items.get_mut(item) {
-                    *item_count = item_count.saturating_sub(*count);
-                    if *item_count == 0 {
-                        items.remove(item);
-                    }
-                }
-            }
+            StateChange::ItemLost { who, item, count } => self.character_mut(who).remove_items(item, *count),
             StateChange::ItemCount { who, item, to } => {
-                let items = &mut self.character_mut(who).items;
-                if *to == 0 {
-                    items.remove(item);
-                } else {
-                    items.insert(item.clone(), (*to).min(MAX_HELD));
+                self.character_mut(who).set_item_count(item, *to);
+                if *to > 0 {
                     self.milestones.record_item(who, item, moment);
                 }
             }
@@ -427,23 +441,16 @@ impl WorldState {
                 max,
             } => {
                 let attributes = self.attributes_mut(who.as_deref());
-                let before = match attributes.get(name) {
-                    Some(AttributeValue::Number(number)) => *number,
-                    _ => *start,
-                };
+                let before = attributes.get(name).and_then(AttributeValue::as_number);
                 // `f64::clamp` panics on bounds in the wrong order.
-                let after = (before + delta).max(*min).min(*max);
+                let after = (before.unwrap_or(*start) + delta).max(*min).min(*max);
                 attributes.insert(name.clone(), AttributeValue::Number(after));
             }
             StateChange::Met { who, whom } => {
                 self.character_mut(who).add_companion(whom, dialogue);
                 self.milestones.record_meeting(who, whom, moment);
             }
-            StateChange::Separated { who, whom } => {
-                let character = self.character_mut(who);
-                character.with.retain(|name| name != whom);
-                character.met_in.remove(whom);
-            }
+            StateChange::Separated { who, whom } => self.character_mut(who).remove_companion(whom),
             StateChange::Happened { text } => push_recent(&mut self.events, text),
             StateChange::Note { text } => push_recent(&mut self.notes, text),
             StateChange::Time { to, ratio } => self.clock.set_time(moment, *to, *ratio),

@@ -26,7 +26,7 @@ pub use self::{
     nearest::PreparedTimeline,
     overlaps::{AudienceOverlap, FactReplacement},
 };
-use self::{nearest::NearFact, repetitions::end_across_locks};
+use self::{nearest::NearFact, repetitions::end_of_pair};
 use super::{
     agreement,
     aliases::NameAliases,
@@ -366,51 +366,30 @@ impl<'a, J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'a, J> 
         questions: &HashSet<(usize, usize)>,
     ) {
         let fact = &self.facts[new].known_fact.fact;
-        let id = fact.id;
         let statement = &fact.statement;
-        let end = |fact, reason, ended_by| DecidedEnd {
-            fact,
-            reason,
-            ended_by: Some(ended_by),
-            turn,
-            ended_at: moment,
-            restored_at: None,
-        };
         let mut ends = Vec::new();
         let mut flags = Vec::new();
-        for NearFact {
-            old, cosine, relation, ..
-        } in near_facts
-        {
+        for near @ NearFact { old, .. } in near_facts {
             // An earlier statement of the same turn may have ended the old fact.
             if !self.holds_at(old, moment) {
                 continue;
             }
             let old_fact = &self.facts[old].known_fact.fact;
-            let verdict = match relation {
-                Relation::Judge => match self.rule_verdict(old, new) {
-                    Some(verdict) => Some(verdict),
-                    None if questions.contains(&(old, new)) => self.judge_pair(old, new, cosine),
-                    None => None,
-                },
-                Relation::Same | Relation::Independent => None,
+            let flag = FlaggedFact {
+                fact: old_fact.id,
+                statement: fact.id,
+                turn,
             };
-            let is_same = relation == Relation::Same || verdict == Some(JudgeVerdict::Same);
+            let verdict = self.find_verdict(near, new, questions);
             if self.facts[old].known_fact.foreign {
-                if verdict == Some(JudgeVerdict::Contradicts) {
-                    flags.push(FlaggedFact {
-                        fact: old_fact.id,
-                        statement: id,
-                        turn,
-                    });
-                }
+                flags.extend(Some(flag).filter(|_| verdict == Some(JudgeVerdict::Contradicts)));
                 continue;
             }
+            let is_same = near.relation == Relation::Same || verdict == Some(JudgeVerdict::Same);
             if is_same && injected.contains(&old_fact.id) && !party::is_player(&statement.speaker) {
                 if !brings_news(statement, &old_fact.statement) {
                     // The NPC repeated its prompt, in the same or other words.
-                    let original = old_fact.id;
-                    self.end_as_echo(new, original, turn, moment);
+                    self.end_as_echo(new, old_fact.id, turn, moment);
                     return;
                 }
                 if statement.speaker != old_fact.statement.speaker {
@@ -419,40 +398,40 @@ impl<'a, J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'a, J> 
                 }
             }
             let protected = self.is_protected(old, moment);
-            match decide_about_old(statement, &old_fact.statement, protected, relation, verdict) {
-                Decision::InvalidateOld(InvalidReason::Duplicate) | Decision::FoldNewIntoOld
-                    if fact.locks != old_fact.locks =>
-                {
-                    if let Some((ended_fact, reason, ended_by)) = end_across_locks(fact, old_fact, protected) {
-                        let is_new = ended_fact == id;
-                        ends.push((if is_new { new } else { old }, end(ended_fact, reason, ended_by)));
-                        if is_new {
-                            break;
-                        }
-                    }
-                }
-                // Readers of the old fact may not hear of the new one.
-                Decision::InvalidateOld(_) | Decision::FlagOld if !fact.locks.are_subset_of(&old_fact.locks) => {}
-                Decision::InvalidateOld(reason) => ends.push((old, end(old_fact.id, reason, id))),
-                Decision::FoldNewIntoOld => {
-                    ends.push((new, end(id, InvalidReason::Duplicate, old_fact.id)));
+            let decision = decide_about_old(statement, &old_fact.statement, protected, near.relation, verdict);
+            // Readers of the old fact may not hear of the new one.
+            if decision == Decision::FlagOld && fact.locks.are_subset_of(&old_fact.locks) {
+                flags.push(flag);
+            }
+            if let Some((ended_fact, reason, ended_by)) = end_of_pair(fact, old_fact, decision, protected) {
+                let is_new = ended_fact == fact.id;
+                ends.push((if is_new { new } else { old }, reason, ended_by));
+                if is_new {
                     break;
                 }
-                Decision::FlagOld => flags.push(FlaggedFact {
-                    fact: old_fact.id,
-                    statement: id,
-                    turn,
-                }),
-                Decision::KeepBoth => {}
             }
         }
         self.flags.extend(flags);
-        for (position, end) in ends {
-            if let (InvalidReason::Duplicate, Some(original)) = (end.reason, end.ended_by) {
-                self.record_fold(position, original);
-            }
-            self.facts[position].ends.push(end);
+        for (position, reason, ended_by) in ends {
+            self.end_by_fact(position, reason, ended_by, turn, moment);
         }
+    }
+
+    /// The verdict of the rules about a pair, or the judge's.
+    fn find_verdict(
+        &mut self,
+        near: NearFact,
+        new: usize,
+        questions: &HashSet<(usize, usize)>,
+    ) -> Option<JudgeVerdict> {
+        if near.relation != Relation::Judge {
+            return None;
+        }
+        let ruled = self.rule_verdict(near.old, new);
+        if ruled.is_none() && questions.contains(&(near.old, new)) {
+            return self.judge_pair(near.old, new, near.cosine);
+        }
+        ruled
     }
 
     /// The nearest facts that hold at `moment` and that a statement may affect, nearest first.

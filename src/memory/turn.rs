@@ -339,27 +339,39 @@ mod tests {
         }
     }
 
-    #[test]
-    fn scenario_is_recent_for_five_turns() {
-        let (well, tower): (ScenarioId, ScenarioId) = ("well".parse().unwrap(), "tower".parse().unwrap());
-        let at = |second| DateTime::from_timestamp(second, 1).unwrap();
-        let whole = |second| DateTime::from_timestamp(second, 0).unwrap();
-        let began = whole(0);
+    fn whole(second: i64) -> DateTime<Utc> {
+        DateTime::from_timestamp(second, 0).unwrap()
+    }
+
+    /// The checkpoint after turns of `mira`, one a second. She tells `well` in turns 2 and 3, and `tower` in turn 3.
+    fn checkpoint_after(turns: u32, mira: &NpcId, [well, tower]: [&ScenarioId; 2]) -> Checkpoint {
         let mut checkpoint = Checkpoint::default();
-        assert_eq!(
-            (checkpoint.turns_told_in(), checkpoint.recently_unlocked_since(began)),
-            (vec![], began)
-        );
-        let (mira, ergen): (NpcId, NpcId) = ("mira".parse().unwrap(), "ergen".parse().unwrap());
-        for number in 1..=9 {
+        for number in 1..=turns {
+            let at = DateTime::from_timestamp(number.into(), 1).unwrap();
             let told = match number {
                 2 => vec![well.clone()],
                 3 => vec![well.clone(), tower.clone()],
                 _ => vec![],
             };
-            checkpoint.record_told_scenarios(&mira, at(number.into()), told.clone());
-            checkpoint.record_commit(number, at(number.into()), &mira, told);
+            checkpoint.record_told_scenarios(mira, at, told.clone());
+            checkpoint.record_commit(number, at, mira, told);
             checkpoint.turn = number;
+        }
+        checkpoint
+    }
+
+    #[test]
+    fn scenario_is_recent_for_five_turns() {
+        let [well, tower]: [ScenarioId; 2] = ["well", "tower"].map(|id| id.parse().unwrap());
+        let [mira, ergen]: [NpcId; 2] = ["mira", "ergen"].map(|id| id.parse().unwrap());
+        let began = whole(0);
+        let checkpoint = Checkpoint::default();
+        assert_eq!(
+            (checkpoint.turns_told_in(), checkpoint.recently_unlocked_since(began)),
+            (vec![], began)
+        );
+        for number in 1..=9 {
+            let checkpoint = checkpoint_after(number, &mira, [&well, &tower]);
             let well_at = (2..=7)
                 .contains(&number)
                 .then(|| whole(if number == 2 { 2 } else { 3 }));
@@ -383,14 +395,20 @@ mod tests {
             };
             assert_eq!(checkpoint.recently_unlocked_since(began), since);
         }
+    }
+
+    #[test]
+    fn last_two_tellings_are_known_for_the_whole_dialogue() {
+        let [well, tower]: [ScenarioId; 2] = ["well", "tower"].map(|id| id.parse().unwrap());
+        let [mira, ergen]: [NpcId; 2] = ["mira", "ergen"].map(|id| id.parse().unwrap());
+        let mut checkpoint = checkpoint_after(9, &mira, [&well, &tower]);
         assert_eq!(
             checkpoint.told_scenarios,
             [
                 (mira.clone(), well.clone(), whole(2)),
                 (mira.clone(), well.clone(), whole(3)),
                 (mira.clone(), tower.clone(), whole(3))
-            ],
-            "for the whole dialogue"
+            ]
         );
         let mut cut = checkpoint.clone();
         cut.commits = vec![whole(3)];
@@ -402,7 +420,8 @@ mod tests {
         );
         assert_eq!(checkpoint.told_at(&mira, &well), Some(whole(3)));
         assert_eq!(checkpoint.told_at(&ergen, &well), None);
-        checkpoint.record_told_scenarios(&mira, at(9), [well.clone()]);
+        let at_last_turn = DateTime::from_timestamp(9, 1).unwrap();
+        checkpoint.record_told_scenarios(&mira, at_last_turn, [well.clone()]);
         let told = checkpoint.told_scenarios.iter().filter(|told| told.1 == well);
         assert!(told.map(|told| told.2).eq([whole(3), whole(9)]), "the last two");
         assert!(checkpoint.recently_unlocked.is_empty() && checkpoint.commits.len() == RECENT_TURNS);

@@ -189,17 +189,7 @@ impl EventReader<'_> {
                 let to = self.listed("to", self.rules.settings.places.as_deref());
                 StateChange::Location { who: who?, to: to? }
             }
-            WorldEventType::Hp => {
-                let who = self.person("who");
-                let number = self.number(0.0, f64::from(MAX_HP));
-                match (who?, number?) {
-                    (who, NumberChange::To(to)) => StateChange::Hp { who, to: whole(to) },
-                    (who, NumberChange::By(delta)) => StateChange::HpDelta {
-                        who,
-                        delta: whole(delta),
-                    },
-                }
-            }
+            WorldEventType::Hp => self.hit_points()?,
             WorldEventType::Status => {
                 let who = self.person("who");
                 let status = self.word(Vocabulary::status_named);
@@ -213,19 +203,7 @@ impl EventReader<'_> {
                 let mood = self.word(Vocabulary::mood_named);
                 StateChange::Mood { who: who?, mood: mood? }
             }
-            WorldEventType::ItemGained | WorldEventType::ItemLost => {
-                let who = self.person("who");
-                let item = self.item();
-                let count = self.count(1, Some(1));
-                let who = who?;
-                let item = item?;
-                let count = count?;
-                if event.event_type == WorldEventType::ItemGained {
-                    StateChange::ItemGained { who, item, count }
-                } else {
-                    StateChange::ItemLost { who, item, count }
-                }
-            }
+            WorldEventType::ItemGained | WorldEventType::ItemLost => self.moved_item()?,
             WorldEventType::ItemCount => {
                 let who = self.person("who");
                 let item = self.item();
@@ -246,31 +224,7 @@ impl EventReader<'_> {
                     StateChange::Separated { who, whom }
                 }
             }
-            WorldEventType::Relationship => {
-                let (from, to) = self.pair();
-                let kind = self.kind();
-                let number = self.number(-100.0, 100.0);
-                let from = from?;
-                let to = to?;
-                let kind = kind?;
-                match number? {
-                    NumberChange::To(strength) => {
-                        let strength = whole(strength);
-                        StateChange::RelationshipStrength {
-                            from,
-                            to,
-                            kind,
-                            strength,
-                        }
-                    }
-                    NumberChange::By(delta) => StateChange::Relationship {
-                        from,
-                        to,
-                        kind,
-                        delta: whole(delta),
-                    },
-                }
-            }
+            WorldEventType::Relationship => self.relationship()?,
             WorldEventType::Attribute => self.attribute()?,
             WorldEventType::Event => StateChange::Happened { text: self.sentence()? },
             WorldEventType::Note => StateChange::Note { text: self.sentence()? },
@@ -316,6 +270,56 @@ impl EventReader<'_> {
             return None;
         }
         Some(name.to_owned())
+    }
+
+    fn hit_points(&mut self) -> Option<StateChange> {
+        let who = self.person("who");
+        let number = self.number(0.0, f64::from(MAX_HP));
+        Some(match (who?, number?) {
+            (who, NumberChange::To(to)) => StateChange::Hp { who, to: whole(to) },
+            (who, NumberChange::By(delta)) => StateChange::HpDelta {
+                who,
+                delta: whole(delta),
+            },
+        })
+    }
+
+    /// A gained or a lost item.
+    fn moved_item(&mut self) -> Option<StateChange> {
+        let who = self.person("who");
+        let item = self.item();
+        let count = self.count(1, Some(1));
+        let who = who?;
+        let item = item?;
+        let count = count?;
+        Some(if self.event.event_type == WorldEventType::ItemGained {
+            StateChange::ItemGained { who, item, count }
+        } else {
+            StateChange::ItemLost { who, item, count }
+        })
+    }
+
+    fn relationship(&mut self) -> Option<StateChange> {
+        let (from, to) = self.pair();
+        let kind = self.kind();
+        let number = self.number(-100.0, 100.0);
+        let from = from?;
+        let to = to?;
+        let kind = kind?;
+        Some(match number? {
+            NumberChange::To(strength) => StateChange::RelationshipStrength {
+                from,
+                to,
+                kind,
+                strength: whole(strength),
+            },
+            NumberChange::By(delta) => StateChange::Relationship {
+                from,
+                to,
+                kind,
+                delta: whole(delta),
+            },
+        })
     }
 
     /// A character's name in the state.

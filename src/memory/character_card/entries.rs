@@ -207,13 +207,7 @@ impl<'a> EntryImport<'a> {
         }
         let (aliases, keywords) = self.read_keys(entry, own_fields, &name, title);
         let always = entry.is_constant || decorated.is_always;
-        let sticky = if decorated.is_kept {
-            let reason = format!("the entry stays {MAX_STAY_TURNS} turns after each mention, not for ever");
-            self.report.note_entry(title, "@@keep_activate_after_match", reason);
-            MAX_STAY_TURNS
-        } else {
-            self.read_turns(entry.sticky, title, "sticky", MAX_STAY_TURNS)
-        };
+        let sticky = self.read_stay(entry, decorated.is_kept, title);
         Some(LoreText {
             name,
             aliases,
@@ -315,6 +309,16 @@ impl<'a> EntryImport<'a> {
             }
         }
         (aliases, keywords)
+    }
+
+    /// Turns for which the entry stays after a mention. `is_kept`: for ever in other programs.
+    fn read_stay(&mut self, entry: &BookEntry, is_kept: bool, title: &str) -> u32 {
+        if !is_kept {
+            return self.read_turns(entry.sticky, title, "sticky", MAX_STAY_TURNS);
+        }
+        let reason = format!("the entry stays {MAX_STAY_TURNS} turns after each mention, not for ever");
+        self.report.note_entry(title, "@@keep_activate_after_match", reason);
+        MAX_STAY_TURNS
     }
 
     /// Turns of a number of messages, at most `max`. A turn has two messages: a line and its reply.

@@ -126,17 +126,11 @@ impl PreparedTimeline {
                 find_near(calibration, known_facts, &gists, nth, moment, other_facts)
             })
             .collect();
-        let meant_facts = timeline
-            .turns
-            .iter()
-            .filter(|spoken_turn| spoken_turn.committed_at >= timeline.since && !spoken_turn.forget.is_empty())
-            .map(|spoken_turn| (spoken_turn.turn, find_meant(calibration, &timeline, spoken_turn)))
-            .collect();
         Self {
             overlaps: overlaps::comparable_pairs(calibration, &timeline),
+            meant_facts: find_meant_by_turn(calibration, &timeline),
             timeline,
             near,
-            meant_facts,
             gists,
         }
     }
@@ -171,6 +165,15 @@ impl PreparedTimeline {
             .and_then(|requests| requests.get(request))
             .map_or(&[], Vec::as_slice)
     }
+}
+
+/// The facts that may be meant by each request to forget of the timeline, by turn.
+fn find_meant_by_turn(calibration: &Calibration, timeline: &Timeline) -> HashMap<TurnId, Vec<Vec<(usize, f32)>>> {
+    let turns = timeline.turns.iter();
+    turns
+        .filter(|spoken_turn| spoken_turn.committed_at >= timeline.since && !spoken_turn.forget.is_empty())
+        .map(|spoken_turn| (spoken_turn.turn, find_meant(calibration, timeline, spoken_turn)))
+        .collect()
 }
 
 /// The key under which facts are compared.

@@ -11,7 +11,7 @@ use crate::{
     aliases::{self, NameAliases},
     fact::{Fact, InvalidReason, Statement},
     keywords, party,
-    reconcile::Relation,
+    reconcile::{Decision, Relation},
 };
 use colloquy_core::ids::{FactId, TurnId};
 
@@ -51,30 +51,56 @@ pub(super) fn end_across_locks(
     replaces.then_some((old.id, InvalidReason::Superseded, new.id))
 }
 
+/// How one of two facts ends by a decision about them, as in [`end_across_locks`].
+pub(super) fn end_of_pair(
+    new: &Fact,
+    old: &Fact,
+    decision: Decision,
+    is_old_protected: bool,
+) -> Option<(FactId, InvalidReason, FactId)> {
+    match decision {
+        Decision::InvalidateOld(InvalidReason::Duplicate) | Decision::FoldNewIntoOld if new.locks != old.locks => {
+            end_across_locks(new, old, is_old_protected)
+        }
+        // Readers of the old fact may not hear of the new one.
+        Decision::InvalidateOld(_) if !new.locks.are_subset_of(&old.locks) => None,
+        Decision::InvalidateOld(reason) => Some((old.id, reason, new.id)),
+        Decision::FoldNewIntoOld => Some((new.id, InvalidReason::Duplicate, old.id)),
+        Decision::FlagOld | Decision::KeepBoth => None,
+    }
+}
+
 impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
-    pub(super) fn end_as_echo(&mut self, new: usize, original: FactId, turn: TurnId, moment: DateTime<Utc>) {
-        let fact = self.facts[new].known_fact.fact.id;
-        self.facts[new].ends.push(DecidedEnd {
+    /// Ends the fact at `position` by the fact `ended_by`.
+    pub(super) fn end_by_fact(
+        &mut self,
+        position: usize,
+        reason: InvalidReason,
+        ended_by: FactId,
+        turn: TurnId,
+        moment: DateTime<Utc>,
+    ) {
+        if reason == InvalidReason::Duplicate {
+            self.record_fold(position, ended_by);
+        }
+        let fact = self.facts[position].known_fact.fact.id;
+        self.facts[position].ends.push(DecidedEnd {
             fact,
-            reason: InvalidReason::Echo,
-            ended_by: Some(original),
+            reason,
+            ended_by: Some(ended_by),
             turn,
             ended_at: moment,
             restored_at: None,
         });
     }
 
+    pub(super) fn end_as_echo(&mut self, new: usize, original: FactId, turn: TurnId, moment: DateTime<Utc>) {
+        self.end_by_fact(new, InvalidReason::Echo, original, turn, moment);
+    }
+
     pub(super) fn end_as_duplicate(&mut self, new: usize, first: usize, turn: TurnId, moment: DateTime<Utc>) {
-        let [fact, original] = [new, first].map(|fact| self.facts[fact].known_fact.fact.id);
-        self.record_fold(new, original);
-        self.facts[new].ends.push(DecidedEnd {
-            fact,
-            reason: InvalidReason::Duplicate,
-            ended_by: Some(original),
-            turn,
-            ended_at: moment,
-            restored_at: None,
-        });
+        let original = self.facts[first].known_fact.fact.id;
+        self.end_by_fact(new, InvalidReason::Duplicate, original, turn, moment);
     }
 
     /// The first fact of the same turn that says the same about the same person, under another name.

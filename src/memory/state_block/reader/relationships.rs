@@ -11,9 +11,11 @@ use super::{
 };
 use crate::state::StateChange;
 
+/// The key of the list in a block.
+const KEY: &str = "relationship_changes";
+
 impl StateBlockReader<'_> {
     pub(super) fn read_relationships(&mut self, value: &BlockValue) {
-        const KEY: &str = "relationship_changes";
         let listed = if matches!(value, BlockValue::Map(_)) {
             vec![value.clone()]
         } else {
@@ -42,16 +44,7 @@ impl StateBlockReader<'_> {
                 self.add_rejection(format!("`{}` in `{KEY}` is dead", clip_chars(&from, 64)));
                 continue;
             }
-            let rules = self.rules;
-            let listed_kind = match &kind {
-                Some(kind) => rules.vocabulary.kind_named(&clean_line(kind)),
-                None => rules.vocabulary.default_kind(),
-            };
-            let Some(kind) = listed_kind.map(str::to_owned) else {
-                // The rejection does not repeat the kind's text, which may be private.
-                self.add_rejection(format!(
-                    "the `type` of an entry of `{KEY}` is no kind of relationship of this world"
-                ));
+            let Some(kind) = self.checked_kind(kind.as_deref()) else {
                 continue;
             };
             if from == to {
@@ -73,5 +66,22 @@ impl StateBlockReader<'_> {
                 });
             }
         }
+    }
+
+    /// A kind of relationship of the world; without a kind in the block, the world's default.
+    fn checked_kind(&mut self, kind: Option<&str>) -> Option<String> {
+        let vocabulary = &self.rules.vocabulary;
+        let listed_kind = match kind {
+            Some(kind) => vocabulary.kind_named(&clean_line(kind)),
+            None => vocabulary.default_kind(),
+        };
+        let listed_kind = listed_kind.map(str::to_owned);
+        if listed_kind.is_none() {
+            // The rejection does not repeat the kind's text, which may be private.
+            self.add_rejection(format!(
+                "the `type` of an entry of `{KEY}` is no kind of relationship of this world"
+            ));
+        }
+        listed_kind
     }
 }

@@ -163,6 +163,32 @@ fn to_like_pattern(part: &str) -> String {
     part.replace('_', "\\_").replace('*', "%").replace('?', "_")
 }
 
+/// Adds the conditions on the NPCs that speak or hear.
+fn push_participants(query: &mut QueryBuilder<Db>, tenant: &str, filter: &DialogueFilter) {
+    let parts = [
+        (
+            &filter.npc,
+            " AND id IN (SELECT dialogue FROM participants WHERE part = 'speaker' AND tenant = ",
+        ),
+        (
+            &filter.heard_by,
+            " AND id IN (SELECT dialogue FROM participants WHERE tenant = ",
+        ),
+    ];
+    for (npc, among) in parts {
+        let Some(npc) = npc else { continue };
+        query
+            .push(among)
+            .push_bind(tenant.to_owned())
+            .push(" AND npc = ")
+            .push_bind(npc.as_str().to_owned());
+        if let Some(world) = &filter.world {
+            query.push(" AND world = ").push_bind(world.as_str().to_owned());
+        }
+        query.push(")");
+    }
+}
+
 fn list_query(scope: &TenantScope, filter: &DialogueFilter, page: &PageRequest) -> QueryBuilder<Db> {
     let tenant = scope.tenant().as_str();
     let mut query = QueryBuilder::new(concat!(
@@ -186,28 +212,7 @@ fn list_query(scope: &TenantScope, filter: &DialogueFilter, page: &PageRequest) 
     if let Some(kind) = filter.kind {
         push_kind(&mut query, kind);
     }
-    let parts = [
-        (
-            &filter.npc,
-            " AND id IN (SELECT dialogue FROM participants WHERE part = 'speaker' AND tenant = ",
-        ),
-        (
-            &filter.heard_by,
-            " AND id IN (SELECT dialogue FROM participants WHERE tenant = ",
-        ),
-    ];
-    for (npc, among) in parts {
-        let Some(npc) = npc else { continue };
-        query
-            .push(among)
-            .push_bind(tenant.to_owned())
-            .push(" AND npc = ")
-            .push_bind(npc.as_str().to_owned());
-        if let Some(world) = &filter.world {
-            query.push(" AND world = ").push_bind(world.as_str().to_owned());
-        }
-        query.push(")");
-    }
+    push_participants(&mut query, tenant, filter);
     if let Some(pattern) = &filter.key {
         push_key_pattern(&mut query, tenant, pattern);
     }

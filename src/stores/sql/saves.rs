@@ -234,31 +234,17 @@ async fn restore_save(
     commit: &RestoreCommit,
 ) -> StoreResult<RestoreOutcome> {
     acquire_lock(connection, tenant, LedgerLock::Memory(&commit.world)).await?;
-    if let Some(key) = &commit.key
-        && let Some(report) = find_restore_by_key(connection, tenant, &commit.world, key).await?
-    {
-        return Ok(if report.save == commit.save {
-            RestoreOutcome::Repeated(report)
-        } else {
-            RestoreOutcome::KeyTaken
-        });
+    if let Some(outcome) = find_earlier_outcome(connection, tenant, commit).await? {
+        return Ok(outcome);
     }
-    let world = commit.world.as_str();
-    let save = commit.save.to_string();
-    let Some(row) = fetch_optional!(connection, SAVE_BY_ID; tenant, world, save).await? else {
+    let Some(row) = fetch_optional!(connection, SAVE_BY_ID; tenant, commit.world, commit.save).await? else {
         return Ok(RestoreOutcome::NotFound);
     };
     let saved_at = read_save(&mut Columns::new(&row))?.created_at;
     acquire_lock(connection, tenant, LedgerLock::Dialogues(&commit.world)).await?;
-    let rows = fetch_all!(connection, PLAN_RESTORE; tenant, world, save).await?;
+    let rows = fetch_all!(connection, PLAN_RESTORE; tenant, commit.world, commit.save).await?;
     let plan = Columns::read_rows(&rows, read_planned)?;
-    let fenced = || plan.iter().filter(|planned| !planned.moves);
-    execute!(connection, FENCE_DIALOGUES; tenant, json_list(fenced().map(|planned| planned.id))).await?;
-    for planned in fenced() {
-        if let Some(owed) = planned.replacing {
-            rewinds::drop_checkpoints(connection, tenant, planned.id, [owed]).await?;
-        }
-    }
+    fence_unmoved_dialogues(connection, tenant, &plan).await?;
     failpoint!("restore.fenced");
     let mut restored = RestoreReport {
         save: commit.save,
@@ -300,6 +286,42 @@ async fn restore_save(
     audit::record_audit(connection, tenant, &commit.edit).await?;
     failpoint!("restore.audited");
     Ok(RestoreOutcome::Done { restored, dialogues })
+}
+
+/// The outcome of an earlier restore with the key of this restore.
+async fn find_earlier_outcome(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    commit: &RestoreCommit,
+) -> StoreResult<Option<RestoreOutcome>> {
+    let Some(key) = &commit.key else {
+        return Ok(None);
+    };
+    let report = find_restore_by_key(connection, tenant, &commit.world, key).await?;
+    Ok(report.map(|report| {
+        if report.save == commit.save {
+            RestoreOutcome::Repeated(report)
+        } else {
+            RestoreOutcome::KeyTaken
+        }
+    }))
+}
+
+/// Fences the dialogues that the restore does not rewind, and drops the checkpoints of their turns awaiting
+/// regeneration.
+async fn fence_unmoved_dialogues(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    plan: &[PlannedDialogue],
+) -> StoreResult<()> {
+    let unmoved = || plan.iter().filter(|planned| !planned.moves);
+    execute!(connection, FENCE_DIALOGUES; tenant, json_list(unmoved().map(|planned| planned.id))).await?;
+    for planned in unmoved() {
+        if let Some(owed) = planned.replacing {
+            rewinds::drop_checkpoints(connection, tenant, planned.id, [owed]).await?;
+        }
+    }
+    Ok(())
 }
 
 fn add_to_totals(restored: &mut RestoreReport, planned: &PlannedDialogue, rewound: &RewindRecord) {

@@ -218,6 +218,22 @@ impl FoldInput {
         ends.min()
     }
 
+    /// The later changes of the view, in order. Duplicates that ended at the same time are sorted by when they were
+    /// said, because the order of learning is random.
+    fn view_events(&self) -> impl Iterator<Item = ViewEvent<'_>> {
+        let edits = self.edits.iter().map(|edit| {
+            let order = (edit.edited_at, edit.edited_at, edit.id.clone());
+            (order, ViewEvent::Edit(edit.edited_at, &edit.patch))
+        });
+        let duplicates = self.duplicates.iter().map(|duplicate| {
+            let order = (duplicate.ended_at, duplicate.valid_at, duplicate.fact.to_string());
+            (order, ViewEvent::Duplicate(duplicate))
+        });
+        let mut events: Vec<_> = edits.chain(duplicates).collect();
+        events.sort_by(|(a, _), (b, _)| a.cmp(b));
+        events.into_iter().map(|(_, event)| event)
+    }
+
     /// True if a conclusion stands for the fact, and no person has set the fact's importance.
     fn is_concluded(&self) -> bool {
         self.conclusions
@@ -467,9 +483,9 @@ struct ComputedViews {
 /// Computes the view of a fact: the statement, then its edits and duplicates in the order of their times. An edit
 /// replaces the values that it sets. Newer wording wins, by when the statement was said and not by when the row was
 /// written. In a protected fact, only a person's edit changes the wording.
-fn compute_view<'m>(
+fn compute_view(
     id: FactId,
-    materials: &'m HashMap<FactId, FoldInput>,
+    materials: &HashMap<FactId, FoldInput>,
     computed: &mut ComputedViews,
     visiting: &mut HashSet<FactId>,
 ) -> Option<FoldedFact> {
@@ -481,25 +497,10 @@ fn compute_view<'m>(
         // In a ring, the cached view is as good as any.
         return Some(material.cached_view.clone());
     }
-    // Duplicates that ended at the same time are sorted by when they were said, because the order of learning is
-    // random.
-    let mut events: Vec<((i64, i64, String), ViewEvent<'m>)> = Vec::new();
-    for edit in &material.edits {
-        events.push((
-            (edit.edited_at, edit.edited_at, edit.id.clone()),
-            ViewEvent::Edit(edit.edited_at, &edit.patch),
-        ));
-    }
-    for duplicate in &material.duplicates {
-        let order = (duplicate.ended_at, duplicate.valid_at, duplicate.fact.to_string());
-        events.push((order, ViewEvent::Duplicate(duplicate)));
-    }
-    events.sort_by(|(a, _), (b, _)| a.cmp(b));
-
     let mut view = material.base.clone();
     let mut replaced = Vec::new();
     let mut wording_order = (material.valid_at, id);
-    for (_, event) in events {
+    for event in material.view_events() {
         match event {
             ViewEvent::Edit(edited_at, edit) => {
                 let before = view.content.clone();

@@ -278,6 +278,37 @@ fn hearer_pattern(viewpoint: &Viewpoint, gossip: bool) -> String {
     }
 }
 
+/// Sorts the most important facts first, then the newest, and removes repetitions.
+fn sort_by_weight(facts: &mut Vec<Fact>) {
+    facts.sort_by(|a, b| {
+        (b.view.importance, b.valid_at)
+            .cmp(&(a.view.importance, a.valid_at))
+            .then(a.id.cmp(&b.id))
+    });
+    facts.dedup_by_key(|fact| fact.id);
+}
+
+/// Retains at most `limit` facts of each class: pinned, and standing with and without locks. A fact in two classes
+/// counts for both.
+fn retain_first_of_classes(facts: &mut Vec<Fact>, limit: u32) {
+    let mut pinned = 0;
+    let mut unlocked = 0;
+    let mut locked = 0;
+    facts.retain(|fact| {
+        let may_stand = fact.may_stand();
+        let is_locked = !fact.locks.is_empty();
+        let classes = [
+            (fact.view.pinned, &mut pinned),
+            (may_stand && !is_locked, &mut unlocked),
+            (may_stand && is_locked, &mut locked),
+        ];
+        classes.into_iter().fold(false, |is_kept, (is_in_class, count)| {
+            *count += u32::from(is_in_class);
+            is_kept || (is_in_class && *count <= limit)
+        })
+    });
+}
+
 /// Loads the facts that ended `facts` as superseded, and the corrections of their corrections, by id. No query without
 /// such facts.
 async fn load_successors(engine: &Engine, scope: &TenantScope, facts: &[Fact]) -> StoreResult<HashMap<FactId, Fact>> {
@@ -339,15 +370,8 @@ impl RecallStore for SqlFactStore {
         ended_promises.sort_by_key(|fact| std::cmp::Reverse((fact.invalid.as_ref().map(|end| end.ended_at), fact.id)));
         ended_promises.dedup_by_key(|fact| fact.id);
         let mut taken_out: Vec<Fact> = invalid.into_iter().chain(corrected).collect();
-        let by_weight = |a: &Fact, b: &Fact| {
-            (b.view.importance, b.valid_at)
-                .cmp(&(a.view.importance, a.valid_at))
-                .then(a.id.cmp(&b.id))
-        };
-        for facts in [&mut valid, &mut taken_out] {
-            facts.sort_by(by_weight);
-            facts.dedup_by_key(|fact| fact.id);
-        }
+        sort_by_weight(&mut valid);
+        sort_by_weight(&mut taken_out);
         let replacing = valid.iter().flat_map(|fact| &fact.replaced_by).copied();
         let newer = confirm::find_usable(&self.0, scope.tenant(), viewpoint, replacing.collect(), as_of).await?;
         let is_replaced = |fact: &Fact| fact.replaced_by.iter().any(|successor| newer.contains(successor));
@@ -356,23 +380,7 @@ impl RecallStore for SqlFactStore {
             .filter(|fact| aliases::states_name(&fact.statement) && !is_replaced(fact));
         let names = names.map(NamingFact::from_fact).collect();
         valid.retain(|fact| fact.view.pinned || !is_replaced(fact));
-        // At most `limit` facts of each class; a fact in two classes counts for both.
-        let mut pinned = 0;
-        let mut unlocked = 0;
-        let mut locked = 0;
-        valid.retain(|fact| {
-            let may_stand = fact.may_stand();
-            let is_locked = !fact.locks.is_empty();
-            let classes = [
-                (fact.view.pinned, &mut pinned),
-                (may_stand && !is_locked, &mut unlocked),
-                (may_stand && is_locked, &mut locked),
-            ];
-            classes.into_iter().fold(false, |is_kept, (is_in_class, count)| {
-                *count += u32::from(is_in_class);
-                is_kept || (is_in_class && *count <= limit)
-            })
-        });
+        retain_first_of_classes(&mut valid, limit);
         let successors = load_successors(&self.0, scope, &taken_out).await?;
         let mut taken_out = list_removed_statements(&taken_out, &successors, as_of);
         let forgotten_ids: Vec<FactId> = taken_out

@@ -19,7 +19,7 @@ use super::{
 use colloquy_core::ids::{DialogueId, TenantId, TurnId};
 use colloquy_ports::{
     StoreResult,
-    ledger::rewinds::{InterruptOutcome, RewindCommit, RewindOrigin, RewindRecord, RolledBack},
+    ledger::rewinds::{InterruptOutcome, QuotedIn, RewindCommit, RewindOrigin, RewindRecord, RolledBack},
 };
 
 /// A turn that the rewind removes or reinstates.
@@ -123,12 +123,7 @@ pub(in super::super) async fn rewind_head(
     commit: &RewindCommit,
 ) -> StoreResult<Option<Arc<RewindRecord>>> {
     let dialogue = commit.dialogue.to_string();
-    let Some(TurnChain {
-        kept_number,
-        branch,
-        after,
-    }) = load_turn_chain(connection, tenant, &dialogue, commit.to).await?
-    else {
+    let Some(chain) = load_turn_chain(connection, tenant, &dialogue, commit.to).await? else {
         return Ok(None);
     };
     if let Some(replacement) = &commit.replacement {
@@ -137,64 +132,28 @@ pub(in super::super) async fn rewind_head(
     failpoint!("rewind.begun");
     let mut rolled_back = RolledBack::default();
     let mut impact = RewindImpact::default();
-    let turns = json_list(after.iter().map(|turn| turn.id));
-    if !after.is_empty() {
-        // Ending jobs comes first. Rows of a job in progress are visible once this statement has its locks, and are
-        // unsaid below.
-        execute!(connection, END_JOBS; tenant, &turns, &dialogue, to_micros(commit.rewound_at)).await?;
-        failpoint!("rewind.jobs");
-        rolled_back =
-            derived_rows::unsay_turns(connection, tenant, &turns, commit.id, commit.rewound_at, &mut impact).await?;
-        failpoint!("rewind.unsaid");
+    let turns = json_list(chain.after.iter().map(|turn| turn.id));
+    if !chain.after.is_empty() {
+        rolled_back = unsay_removed_turns(connection, tenant, commit, &turns, &mut impact).await?;
     }
-    let closed = remove_dependents(connection, tenant, commit, &turns, &branch).await?;
+    let closed = remove_dependents(connection, tenant, commit, &turns, &chain.branch).await?;
     failpoint!("rewind.unchecked");
-    if !branch.is_empty() {
-        reinstate_branch(connection, tenant, commit, &branch, &mut impact).await?;
+    if !chain.branch.is_empty() {
+        reinstate_branch(connection, tenant, commit, &chain.branch, &mut impact).await?;
     }
     let undone = take(&mut impact.undone);
     let reinstated = take(&mut impact.reinstated);
     if impact.folds_anew {
         state::bump_state_generation(connection, tenant, &commit.world).await?;
     }
-    let since = after.iter().chain(&branch).map(|turn| turn.said_at).min();
-    let quoted_in = match since {
-        Some(since) if !impact.is_empty() => {
-            let memory = RewoundDialogue {
-                world: &commit.world,
-                dialogue: &dialogue,
-                since,
-            };
-            let mark_outcome = memories::mark_memories_dirty(connection, tenant, &memory, impact).await?;
-            (rolled_back.facts, rolled_back.restored) = (mark_outcome.unsaid, mark_outcome.restored);
-            mark_outcome.quoted_in
-        }
-        _ => Vec::new(),
-    };
+    let quoted_in = mark_memories(connection, tenant, commit, &chain, impact, &mut rolled_back).await?;
     failpoint!("rewind.cached");
 
-    let mut head = (
-        commit.to,
-        branch.iter().map(|turn| turn.number).max().unwrap_or(kept_number),
-    );
     if let Some(replacement) = &commit.replacement {
         replacement::insert_replacement(connection, tenant, commit.to, replacement).await?;
         failpoint!("rewind.replaced");
-        head = (Some(replacement.turn.id), replacement.turn.number);
     }
-    let replaced = commit.replacement.as_ref().map(|replacement| replacement.turn.number);
     let rewound = Arc::new(RewindRecord {
-        id: commit.id,
-        world: commit.world.clone(),
-        epoch: commit.epoch + 1,
-        head: head.0,
-        head_turn: head.1,
-        heard_chars: commit
-            .replacement
-            .as_ref()
-            .map(|replacement| replacement.turn.reply_text.chars().count()),
-        removed: turn_numbers(&after, replaced),
-        reinstated: turn_numbers(&branch, None),
         rolled_back,
         quoted_in,
         // The save itself decides which dialogues are open.
@@ -202,13 +161,11 @@ pub(in super::super) async fn rewind_head(
             RewindOrigin::Restore { .. } => Vec::new(),
             _ => closed,
         },
-        replacing: commit.replacing,
-        seq: commit.seq,
-        rewound_at: commit.rewound_at,
+        ..chain.record_of(commit)
     });
     let changed = RewoundObjects {
-        removed: after.iter().map(|turn| (turn.id, turn.number)).collect(),
-        reinstated: branch.iter().map(|turn| (turn.id, turn.number)).collect(),
+        removed: numbered_ids(&chain.after),
+        reinstated: numbered_ids(&chain.branch),
         undone_actions: undone.actions,
         undone_changes: undone.changes,
         again_actions: reinstated.actions,
@@ -219,6 +176,10 @@ pub(in super::super) async fn rewind_head(
     store_new_head(connection, tenant, commit, &rewound, &events).await?;
     failpoint!("rewind.head");
     Ok(Some(rewound))
+}
+
+fn numbered_ids(turns: &[ChainTurn]) -> Vec<(TurnId, u32)> {
+    turns.iter().map(|turn| (turn.id, turn.number)).collect()
 }
 
 fn turn_numbers(turns: &[ChainTurn], but: Option<u32>) -> Vec<u32> {
@@ -240,6 +201,30 @@ struct TurnChain {
     branch: Vec<ChainTurn>,
     /// The standing turns after the branch point.
     after: Vec<ChainTurn>,
+}
+
+impl TurnChain {
+    /// The record of a rewind to the end of the chain, without the facts and dialogues that the rewind changes.
+    fn record_of(&self, commit: &RewindCommit) -> RewindRecord {
+        let cut_turn = commit.replacement.as_ref().map(|replacement| &replacement.turn);
+        let last_number = self.branch.iter().map(|turn| turn.number).max();
+        RewindRecord {
+            id: commit.id,
+            world: commit.world.clone(),
+            epoch: commit.epoch + 1,
+            head: cut_turn.map(|turn| turn.id).or(commit.to),
+            head_turn: cut_turn.map_or(last_number.unwrap_or(self.kept_number), |turn| turn.number),
+            heard_chars: cut_turn.map(|turn| turn.reply_text.chars().count()),
+            removed: turn_numbers(&self.after, cut_turn.map(|turn| turn.number)),
+            reinstated: turn_numbers(&self.branch, None),
+            rolled_back: RolledBack::default(),
+            quoted_in: Vec::new(),
+            closed: Vec::new(),
+            replacing: commit.replacing,
+            seq: commit.seq,
+            rewound_at: commit.rewound_at,
+        }
+    }
 }
 
 async fn load_turn_chain(
@@ -309,6 +294,49 @@ async fn remove_dependents(
     )
     .await?;
     Columns::read_rows(&rows, |columns| columns.id())
+}
+
+/// Ends the jobs of removed turns, and takes back the rows that the turns caused.
+async fn unsay_removed_turns(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    commit: &RewindCommit,
+    turns: &str,
+    impact: &mut RewindImpact,
+) -> StoreResult<RolledBack> {
+    // Ending jobs comes first. Rows of a job in progress are visible once this statement has its locks, and are
+    // unsaid below.
+    execute!(connection, END_JOBS; tenant, turns, commit.dialogue, to_micros(commit.rewound_at)).await?;
+    failpoint!("rewind.jobs");
+    let rolled_back =
+        derived_rows::unsay_turns(connection, tenant, turns, commit.id, commit.rewound_at, impact).await?;
+    failpoint!("rewind.unsaid");
+    Ok(rolled_back)
+}
+
+/// Marks the memories that the rewind changes, and counts their facts in `rolled_back`. Returns where the facts are
+/// quoted.
+async fn mark_memories(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    commit: &RewindCommit,
+    chain: &TurnChain,
+    impact: RewindImpact,
+    rolled_back: &mut RolledBack,
+) -> StoreResult<Vec<QuotedIn>> {
+    let turn_times = chain.after.iter().chain(&chain.branch).map(|turn| turn.said_at);
+    let Some(since) = turn_times.min().filter(|_| !impact.is_empty()) else {
+        return Ok(Vec::new());
+    };
+    let memory = RewoundDialogue {
+        world: &commit.world,
+        dialogue: &commit.dialogue.to_string(),
+        since,
+    };
+    let mark_outcome = memories::mark_memories_dirty(connection, tenant, &memory, impact).await?;
+    rolled_back.facts = mark_outcome.unsaid;
+    rolled_back.restored = mark_outcome.restored;
+    Ok(mark_outcome.quoted_in)
 }
 
 /// Puts the turns of the branch back, with what they caused, and reopens their jobs.

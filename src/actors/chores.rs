@@ -5,7 +5,7 @@ use std::{
     collections::{HashMap, VecDeque},
     panic::AssertUnwindSafe,
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use chrono::TimeDelta;
@@ -54,12 +54,12 @@ type UnwrittenUsage = Vec<(TenantScope, UsageDelta)>;
 pub(super) async fn run(node: Arc<Registry>, stop: CancellationToken) {
     let mut unwritten = UnwrittenUsage::new();
     let mut released = false;
-    let mut last_sweep = None;
-    let mut last_forget = None;
-    let mut last_count = None;
-    let mut last_budgets = None;
+    let mut sweep = RepeatedChore::default();
+    let mut hourly_chores = RepeatedChore::default();
+    let mut table_count = RepeatedChore::default();
+    let mut budget_refresh = RepeatedChore::default();
     let mut to_prune = VecDeque::new();
-    let mut looking: Option<JoinHandle<()>> = None;
+    let mut consolidation: Option<JoinHandle<()>> = None;
     let mut embedding: Option<JoinHandle<()>> = None;
     let interval = Duration::from_millis(node.settings.chores_ms.max(10));
     loop {
@@ -69,8 +69,7 @@ pub(super) async fn run(node: Arc<Registry>, stop: CancellationToken) {
         }
         // Not before the leases are free, or the sweep would miss the leased jobs.
         let sweep_every = Duration::from_secs(node.settings.sweep_s.max(1));
-        if released && last_sweep.is_none_or(|last| now.saturating_duration_since(last) >= sweep_every) {
-            last_sweep = Some(now);
+        if released && sweep.begin_if_due(now, sweep_every) {
             run_chore("looking for jobs left behind", sweep_all_tenants(&node)).await;
         }
         revive_conversations(&node).await;
@@ -82,8 +81,7 @@ pub(super) async fn run(node: Arc<Registry>, stop: CancellationToken) {
             let node = Arc::clone(&node);
             embedding = Some(tokio::spawn(async move { embed_backlog(&node).await }));
         }
-        if last_budgets.is_none_or(|last| now.saturating_duration_since(last) >= budget_refresh_interval(&node)) {
-            last_budgets = Some(now);
+        if budget_refresh.begin_if_due(now, budget_refresh_interval(&node)) {
             run_chore(
                 "reading budgets",
                 node.ports.budgets.refresh_from_ledger(&node.ports.ledger),
@@ -91,41 +89,63 @@ pub(super) async fn run(node: Arc<Registry>, stop: CancellationToken) {
             .await;
         }
         node.ports.budgets.recount_stored(&node.ports.ledger).await;
-        if last_count.is_none_or(|last| now.saturating_duration_since(last) >= COUNT_TABLES_EVERY) {
-            last_count = Some(now);
+        if table_count.begin_if_due(now, COUNT_TABLES_EVERY) {
             run_chore("counting tables that have grown", count_tables(&node)).await;
         }
-        if last_forget.is_none_or(|last| now.saturating_duration_since(last) >= FORGET_ANSWERS_EVERY) {
-            last_forget = Some(now);
-            let before = node.ports.clock.now() - ANSWER_RETENTION;
-            run_chore(
-                "forgetting old answers",
-                node.ports.ledger.idempotency.forget_answers_before(before),
-            )
-            .await;
-            // A look at large worlds takes long, and must not hold up the other chores.
-            if looking.as_ref().is_none_or(JoinHandle::is_finished) {
-                let node = Arc::clone(&node);
-                looking = Some(tokio::spawn(async move {
-                    run_chore("looking for facts to consolidate", queue_consolidations(&node)).await;
-                }));
-            }
-            run_chore(
-                "looking for what is too old",
-                queue_tenants_for_pruning(&node, &mut to_prune),
-            )
-            .await;
+        if hourly_chores.begin_if_due(now, FORGET_ANSWERS_EVERY) {
+            run_hourly_chores(&node, &mut consolidation, &mut to_prune).await;
         }
         run_chore("deleting what is too old", prune_tenants(&node, &mut to_prune)).await;
         if stop.run_until_cancelled(tokio::time::sleep(interval)).await.is_none() {
             break;
         }
     }
-    for task in [looking, embedding].into_iter().flatten() {
+    for task in [consolidation, embedding].into_iter().flatten() {
         task.abort();
     }
     run_chore("writing usage", write_usage(&node, &mut unwritten)).await;
     run_chore("telling webhooks of budgets", write_budget_warnings(&node)).await;
+}
+
+/// A chore with an interval of its own.
+#[derive(Default)]
+struct RepeatedChore {
+    last_begin: Option<Instant>,
+}
+
+impl RepeatedChore {
+    /// True if the chore never ran, or last began at least `interval` ago. The chore then counts as begun.
+    fn begin_if_due(&mut self, now: Instant, interval: Duration) -> bool {
+        let is_due = self
+            .last_begin
+            .is_none_or(|last_begin| now.saturating_duration_since(last_begin) >= interval);
+        if is_due {
+            self.last_begin = Some(now);
+        }
+        is_due
+    }
+}
+
+/// Forgets old answers, begins to look for facts to consolidate, and queues all tenants for pruning.
+async fn run_hourly_chores(
+    node: &Arc<Registry>,
+    consolidation: &mut Option<JoinHandle<()>>,
+    to_prune: &mut VecDeque<TenantScope>,
+) {
+    let before = node.ports.clock.now() - ANSWER_RETENTION;
+    run_chore(
+        "forgetting old answers",
+        node.ports.ledger.idempotency.forget_answers_before(before),
+    )
+    .await;
+    // A look at large worlds takes long, and must not hold up the other chores.
+    if consolidation.as_ref().is_none_or(JoinHandle::is_finished) {
+        let node = Arc::clone(node);
+        *consolidation = Some(tokio::spawn(async move {
+            run_chore("looking for facts to consolidate", queue_consolidations(&node)).await;
+        }));
+    }
+    run_chore("looking for what is too old", queue_tenants_for_pruning(node, to_prune)).await;
 }
 
 /// In a cluster, other nodes use the same budgets. A single node counts all usage itself.

@@ -2,6 +2,8 @@
 
 use std::{sync::Arc, time::Duration, time::Instant};
 
+use chrono::{DateTime, Utc};
+
 use crate::{
     DialogueError,
     event_log::{EventLog, LedgerPosition},
@@ -95,27 +97,7 @@ pub(crate) async fn load_dialogue(
     let ports = &node.ports;
     let ownership_renewed_at = ports.clock.monotonic_now();
     let now = ports.clock.now();
-    let until = now + Duration::from_secs(node.settings.ownership_s);
-    let dead_cutoff = match &node.membership {
-        Some(membership) => membership.neighbours.dead_cutoff(now),
-        None => now,
-    };
-    let claim = ports
-        .ledger
-        .dialogues
-        .claim_ownership(scope, *id, node.id, dead_cutoff, until);
-    let open = match claim.await? {
-        OwnershipClaim::Owned(open) => *open,
-        OwnershipClaim::OwnedBy { node: owner, .. } => {
-            node.cache_owner(&key, owner).await;
-            return Err(DialogueError::NotOwner { node: owner });
-        }
-        OwnershipClaim::NotFound => return Err(DialogueError::NotFound),
-    };
-    if let Some(before) = open.taken_from {
-        node.metrics.count_takeover();
-        tracing::debug!(dialogue = %id, %before, "took a dialogue over");
-    }
+    let open = claim_dialogue(&node, &key, now).await?;
     let first_npc = open.dialogue.npcs.first().cloned().ok_or(DialogueError::NotFound)?;
     let (history, summaries_and_extraction, missed_rewinds, highest_line, participants) = tokio::join!(
         load_history(&node, &key, &open),
@@ -128,24 +110,8 @@ pub(crate) async fn load_dialogue(
                 ports.ledger.jobs.load_extraction_status(scope, *id, head, now)
             )
         },
-        async {
-            match last_seq {
-                Some(last_seq) => {
-                    ports
-                        .ledger
-                        .rewinds
-                        .list_rewinds_since(scope, *id, last_seq, MAX_MISSED_REWINDS)
-                        .await
-                }
-                None => Ok(Vec::new()),
-            }
-        },
-        async {
-            match id.kind() {
-                DialogueKind::Session => Ok(0),
-                DialogueKind::NpcConversation => ports.ledger.rewinds.load_highest_turn(scope, *id).await,
-            }
-        },
+        load_missed_rewinds(&node, &key, last_seq),
+        load_highest_line(&node, &key),
         // Read early to spare the first turn the read. A failed read shows when a turn needs the rows.
         Participants::read_all(&node, scope, &open.dialogue.world, &open.dialogue.npcs),
     );
@@ -180,6 +146,54 @@ pub(crate) async fn load_dialogue(
         ownership_renewed_at,
         dialogue: Arc::new(open.dialogue),
     })
+}
+
+/// Takes ownership of a dialogue for `ownership_s`.
+async fn claim_dialogue(node: &Node, key: &DialogueKey, now: DateTime<Utc>) -> Result<OpenDialogue, DialogueError> {
+    let (scope, id) = key;
+    let until = now + Duration::from_secs(node.settings.ownership_s);
+    let dead_cutoff = match &node.membership {
+        Some(membership) => membership.neighbours.dead_cutoff(now),
+        None => now,
+    };
+    let dialogues = &node.ports.ledger.dialogues;
+    let claim = dialogues.claim_ownership(scope, *id, node.id, dead_cutoff, until);
+    let open = match claim.await? {
+        OwnershipClaim::Owned(open) => *open,
+        OwnershipClaim::OwnedBy { node: owner, .. } => {
+            node.cache_owner(key, owner).await;
+            return Err(DialogueError::NotOwner { node: owner });
+        }
+        OwnershipClaim::NotFound => return Err(DialogueError::NotFound),
+    };
+    if let Some(before) = open.taken_from {
+        node.metrics.count_takeover();
+        tracing::debug!(dialogue = %id, %before, "took a dialogue over");
+    }
+    Ok(open)
+}
+
+/// Reads the rewinds after event `last_seq`. `None`: no listener waits for rewinds.
+async fn load_missed_rewinds(
+    node: &Node,
+    (scope, id): &DialogueKey,
+    last_seq: Option<u64>,
+) -> StoreResult<Vec<RewindRecord>> {
+    let Some(last_seq) = last_seq else {
+        return Ok(Vec::new());
+    };
+    let rewinds = &node.ports.ledger.rewinds;
+    rewinds
+        .list_rewinds_since(scope, *id, last_seq, MAX_MISSED_REWINDS)
+        .await
+}
+
+/// Reads the highest number of a line of an NPC conversation; 0 in a session.
+async fn load_highest_line(node: &Node, (scope, id): &DialogueKey) -> StoreResult<u32> {
+    match id.kind() {
+        DialogueKind::Session => Ok(0),
+        DialogueKind::NpcConversation => node.ports.ledger.rewinds.load_highest_turn(scope, *id).await,
+    }
 }
 
 /// Returns the default speaker: the last speaker, here or where the dialogue was joined, or the first NPC. `None`: no

@@ -46,34 +46,16 @@ impl Session {
         if let Some(npc) = line.to.as_ref().filter(|npc| !loaded.dialogue.npcs.contains(npc)) {
             return reply.answer(Err(DialogueError::TakesNoPart(npc.clone())));
         }
-        if let Some(key) = &line.key {
-            if let Some(turn) = self.kind.keys.find_turn(key) {
-                return reply.answer(repeated_turn(turn, &line));
-            }
-            if let Some(running) = self.running.as_mut()
-                && let Some(keyed) = running.key.as_ref().filter(|keyed| keyed.key == *key)
-            {
-                if keyed.text != line.text || !is_addressed_to(&line, &keyed.npc) {
-                    return reply.answer(Err(DialogueError::KeyReused));
-                }
-                return accept_line(running.waiters_mut(), reply);
-            }
-            if let Some(waiting_line) = self
-                .kind
-                .queue
-                .iter_mut()
-                .find(|waiting_line| waiting_line.line.key.as_ref() == Some(key))
-            {
-                return waiting_line.join_repeat(&line, reply);
-            }
-        }
+        let head_turn = loaded.dialogue.head_turn;
+        let Some(reply) = self.join_repeated_line(&line, reply) else {
+            return;
+        };
         let busy = self.running.is_some() || !self.kind.queue.is_empty();
         if busy && line.on_busy == OnBusy::Reject {
             return reply.answer(Err(DialogueError::TurnInProgress {
                 retry_after: self.retry_after(),
             }));
         }
-        let head_turn = loaded.dialogue.head_turn;
         if !busy && line.is_for_another_head(head_turn) {
             return reply.answer(Err(DialogueError::StaleHead { head_turn }));
         }
@@ -102,6 +84,36 @@ impl Session {
             self.cut_running_turn(None, requester);
         }
         self.run_next_steps(ctx);
+    }
+
+    /// Answers a repeated line with the running, waiting or just committed turn of its key. Returns `reply` if no such
+    /// turn exists.
+    fn join_repeated_line(
+        &mut self,
+        line: &PlayerLine,
+        reply: ReplyHandle<AcceptedLine>,
+    ) -> Option<ReplyHandle<AcceptedLine>> {
+        let Some(key) = &line.key else { return Some(reply) };
+        if let Some(turn) = self.kind.keys.find_turn(key) {
+            reply.answer(repeated_turn(turn, line));
+            return None;
+        }
+        if let Some(running) = self.running.as_mut()
+            && let Some(keyed) = running.key.as_ref().filter(|keyed| keyed.key == *key)
+        {
+            if keyed.text != line.text || !is_addressed_to(line, &keyed.npc) {
+                reply.answer(Err(DialogueError::KeyReused));
+            } else {
+                accept_line(running.waiters_mut(), reply);
+            }
+            return None;
+        }
+        let mut queue = self.kind.queue.iter_mut();
+        let Some(waiting_line) = queue.find(|waiting_line| waiting_line.line.key.as_ref() == Some(key)) else {
+            return Some(reply);
+        };
+        waiting_line.join_repeat(line, reply);
+        None
     }
 
     /// Answers a caller with the running, waiting or just committed turn of the same key. Returns `reply` if no such turn

@@ -64,25 +64,10 @@ impl Session {
         let Some(reply) = self.join_turn_with_key(key.as_deref(), reply) else {
             return;
         };
-        if self.is_draining() {
-            return reply.answer(Err(DialogueError::Draining));
-        }
-        let head_turn = match self.check_rewind_allowed(if_head) {
+        let head_turn = match self.check_regeneration_allowed(if_head, key.as_deref()) {
             Ok(head_turn) => head_turn,
             Err(error) => return reply.answer(Err(error)),
         };
-        // Simultaneous callers with the same key get the same turn.
-        let has_other_rewind = self.rewinds.is_busy() && !self.is_regenerating(key.as_deref());
-        if self.running.is_some() || !self.kind.queue.is_empty() || has_other_rewind {
-            return reply.answer(Err(DialogueError::TurnInProgress {
-                retry_after: self.last_turn_took,
-            }));
-        }
-        // Checked before the rewind: without a budget the turn would only be reinstated.
-        let player = self.state.loaded().and_then(|loaded| loaded.player.as_ref());
-        if let Err(over) = self.node.ports.budgets.check_turn(self.key.0.tenant(), player) {
-            return reply.answer(Err(over.into()));
-        }
         let history = self.state.loaded().map(|loaded| &loaded.history);
         let last = history.and_then(|history| history.last().filter(|turn| turn.number == head_turn));
         let Some(last) = last else {
@@ -111,6 +96,25 @@ impl Session {
         };
         let caller = SessionCaller::Regenerate { before, line, reply };
         self.enqueue_rewind(target, requester, caller, ctx);
+    }
+
+    /// Returns the number of the last turn, if a new turn may take its place now.
+    fn check_regeneration_allowed(&self, if_head: Option<u32>, key: Option<&str>) -> Result<u32, DialogueError> {
+        if self.is_draining() {
+            return Err(DialogueError::Draining);
+        }
+        let head_turn = self.check_rewind_allowed(if_head)?;
+        // Simultaneous callers with the same key get the same turn.
+        let has_other_rewind = self.rewinds.is_busy() && !self.is_regenerating(key);
+        if self.running.is_some() || !self.kind.queue.is_empty() || has_other_rewind {
+            return Err(DialogueError::TurnInProgress {
+                retry_after: self.last_turn_took,
+            });
+        }
+        // Checked before the rewind: without a budget the turn would only be reinstated.
+        let player = self.state.loaded().and_then(|loaded| loaded.player.as_ref());
+        self.node.ports.budgets.check_turn(self.key.0.tenant(), player)?;
+        Ok(head_turn)
     }
 
     /// True if a regeneration with the given key is queued.

@@ -393,46 +393,40 @@ mod tests {
                 now,
                 clock: GameClock::new(settings, state),
             };
-            (
+            [
                 ages.today(&templates).unwrap(),
                 ages.describe_age(&templates, told).unwrap(),
-            )
+            ]
         };
-        let text = |one: &str, other: &str| (one.to_owned(), other.to_owned());
-        for (language, expected) in [
+        for (language, today, age) in [
             (
                 Language::En,
-                text(
-                    "Ashday, 5 Frost, year 7 of the Owl (0007-02-05). It is 14:30, in the afternoon. The days of a week: \
-                     Ashday, Oakday",
-                    "3 days ago",
-                ),
+                "Ashday, 5 Frost, year 7 of the Owl (0007-02-05). It is 14:30, in the afternoon. The days of a week: \
+                 Ashday, Oakday",
+                "3 days ago",
             ),
             (
                 Language::Ko,
-                text(
-                    "year 7 of the Owl Frost 5일 Ashday(0007-02-05), 지금은 오후 2시 30분(14:30), 한 주는 Ashday, Oakday",
-                    "3일 전",
-                ),
+                "year 7 of the Owl Frost 5일 Ashday(0007-02-05), 지금은 오후 2시 30분(14:30), 한 주는 Ashday, Oakday",
+                "3일 전",
             ),
         ] {
-            assert_eq!(texts(&settings, &state, language), expected);
+            assert_eq!(texts(&settings, &state, language), [today, age]);
         }
         let state = WorldState::default();
-        for (language, expected) in [
+        for (language, today, age) in [
             (
                 Language::En,
-                text(
-                    "Saturday, 28 November 2026 (2026-11-28). It is 04:00, at night",
-                    "earlier today",
-                ),
+                "Saturday, 28 November 2026 (2026-11-28). It is 04:00, at night",
+                "earlier today",
             ),
             (
                 Language::Ko,
-                text("2026년 11월 28일 토요일(2026-11-28), 지금은 새벽 4시(04:00)", "오늘"),
+                "2026년 11월 28일 토요일(2026-11-28), 지금은 새벽 4시(04:00)",
+                "오늘",
             ),
         ] {
-            assert_eq!(texts(&real, &state, language), expected);
+            assert_eq!(texts(&real, &state, language), [today, age]);
         }
     }
 }

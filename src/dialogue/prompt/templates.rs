@@ -362,23 +362,14 @@ impl Templates {
             let entry = context! { text => "x", ago => "x", turn => 1, overdue => true, end => "fulfilled" };
             let entries = || each(entry.clone());
             let values = context! {
-                world => context! { name => "x", premise => "x", rules => list() },
-                npc => context! { name => "x", description => "x", speech_style => "x", boundaries => list(), cues => list() },
-                directives => context! { texts => list(), instructions => list(), fails_if => list() },
                 ask_for_state => !texts.is_empty(), ask_if_nothing_new => !texts.is_empty(), can_ask_actions => !texts.is_empty(), players_language => !texts.is_empty(), spoken => "en",
                 who => each(context! { names => list(), ago => "x", summary => "x", before => "x" }).pop(),
                 pinned => each(context! { text => "x" }),
                 summaries => each(context! { from => 1, to => 2, ago => "x", text => "x" }),
                 canon => entries(), promises => entries(), told => entries(), own => entries(), facts => entries(),
                 today => if texts.is_empty() { "" } else { "x" }, days => texts.len(), by => "character",
-                bounds => context! {
-                    relationship => 1, hp => 1, moods => ["x"], kinds => ["x"], statuses => ["x"], items => list(), places => list(),
-                    attributes => each(context! { name => "x", of => "players", type => "text", values => ["x"], min => "0", max => "1", max_delta => "1" }),
-                },
                 description => "x", arguments => "x", ago => "x", status => if texts.is_empty() { "" } else { "done" },
                 offers => list(), outcomes => list(), scene_notes => list(), own_prompt => texts.is_empty(),
-                near => list(), dead => list(), ways => list(), world_attributes => list(), ghosts => false,
-                world_state => list(),
                 corrections => each(context! { present => "x", outdated => "x" }), duties => entries(),
                 ended => entries(),
                 unknown_to => list(), witnesses => list(), dead_name => "x", dead_party => "x", is_known => texts.is_empty(), is_silent => texts.is_empty(), is_whole => texts.is_empty(), hears_others => texts.is_empty(), parameters => each(context! {
@@ -388,19 +379,9 @@ impl Templates {
                 max_insights => 1, max_insight => 1, max_keywords => 1,
                 memories => each(context! { about => "x", from => "x", day => "x", text => "x" }),
                 memory => list(), size => 1, cast => each(context! { name => "x", description => "x" }),
-                state => each(context! { name => "x", location => "x", hp => 1, status => "x", since => 1, items => list() }),
                 learned => each(context! { turn => 1, by => "x", text => "x" }), entries => each(context! { name => "x", text => "x", dead => list() }),
                 findings => each(context! { id => "F1", kind => "event", decision => "open", decided => false, earlier => true, text => "x", reason => "x" }),
                 results => each(context! { what => "edit", number => 1, fault => (), by => 1 }),
-                characters => each(context! {
-                    name => "x", location => "x", status => "x", mood => "x", hp => 1, items => list(), with => list(),
-                    attributes => list(), has_nothing => texts.is_empty(), is_last_location => texts.is_empty(),
-                }),
-                bystanders => each(context! {
-                    name => "x", location => "x", status => "x", mood => "x", hp => 1, items => list(), with => list(),
-                    attributes => list(), has_nothing => texts.is_empty(), is_last_location => texts.is_empty(),
-                }),
-                relationships => each(context! { from => "x", to => "x", kind => "x", strength => 1 }),
                 turns => each(context! {
                     number => 1, player => "x", npc => "x", name => "x", date => "x", weekday => "x", happened => list(),
                 }),
@@ -422,6 +403,7 @@ impl Templates {
                 has_year_label => texts.is_empty(), part => "night", hour => 1, minute => 1, week => list(),
                 pairs => each(context! { older => "x", newer => "x" }),
                 player => "x", text => "x",
+                ..world_values(&texts)
             };
             for language in [Language::En, Language::Ko] {
                 for &(template, ..) in SHIPPED {
@@ -430,6 +412,30 @@ impl Templates {
             }
         }
         Ok(())
+    }
+}
+
+/// Returns values of the world, its people and its state, with `texts` in every list.
+fn world_values(texts: &[String]) -> Value {
+    let list = || Value::from(texts.to_vec());
+    let each = |value: Value| vec![value; texts.len()];
+    let people = each(context! {
+        name => "x", location => "x", status => "x", mood => "x", hp => 1, items => list(), with => list(),
+        attributes => list(), has_nothing => texts.is_empty(), is_last_location => texts.is_empty(),
+    });
+    context! {
+        world => context! { name => "x", premise => "x", rules => list() },
+        npc => context! { name => "x", description => "x", speech_style => "x", boundaries => list(), cues => list() },
+        directives => context! { texts => list(), instructions => list(), fails_if => list() },
+        bounds => context! {
+            relationship => 1, hp => 1, moods => ["x"], kinds => ["x"], statuses => ["x"], items => list(), places => list(),
+            attributes => each(context! { name => "x", of => "players", type => "text", values => ["x"], min => "0", max => "1", max_delta => "1" }),
+        },
+        near => list(), dead => list(), ways => list(), world_attributes => list(), ghosts => false,
+        world_state => list(),
+        state => each(context! { name => "x", location => "x", hp => 1, status => "x", since => 1, items => list() }),
+        characters => people.clone(), bystanders => people,
+        relationships => each(context! { from => "x", to => "x", kind => "x", strength => 1 }),
     }
 }
 
@@ -466,7 +472,10 @@ impl std::fmt::Debug for Templates {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use super::*;
+    use super::{
+        super::tests::{npc, world},
+        *,
+    };
 
     #[test]
     fn shipped_templates_load() {
@@ -509,33 +518,8 @@ mod tests {
     #[test]
     fn first_section_follows_its_rows_and_line_its_language() {
         let templates = Templates::load(None).unwrap();
-        let now = chrono::DateTime::UNIX_EPOCH;
-        let world = World {
-            id: "vale".parse().unwrap(),
-            name: "Vale".to_owned(),
-            premise: "A valley.".to_owned(),
-            language: Language::En,
-            rules: vec![],
-            settings: colloquy_memory::authored::WorldSettings::default(),
-            lore_version: 0,
-            tenant: colloquy_memory::authored::TenantTier::default(),
-            version: 1,
-            updated_at: now,
-        };
-        let mira = Npc {
-            world: world.id.clone(),
-            id: "mira".parse().unwrap(),
-            name: "Mira".to_owned(),
-            persona: colloquy_memory::authored::Persona::default(),
-            language: Language::En,
-            factions: vec![],
-            model: None,
-            settings: colloquy_memory::authored::WorldSettings::default(),
-            has_scenarios: false,
-            has_tells: false,
-            version: 1,
-            updated_at: now,
-        };
+        let world = world(Language::En);
+        let mira = npc(Language::En);
         let none = SelectedDirectives::default();
         let asked = |state, nothing_new| BlockRequest { state, nothing_new };
         let plain = asked(false, false);

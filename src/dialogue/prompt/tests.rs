@@ -62,7 +62,7 @@ fn at(day: i64) -> DateTime<Utc> {
     "2026-01-01T12:00:00Z".parse::<DateTime<Utc>>().unwrap() + TimeDelta::days(day)
 }
 
-fn world(language: Language) -> World {
+pub(super) fn world(language: Language) -> World {
     let (name, premise, rule) = match language {
         Language::En => ("Vale", "A green valley under an old promise.", "Nobody can fly."),
         Language::Ko => ("골짜기", "오래된 약속 아래의 푸른 골짜기.", "아무도 날 수 없다."),
@@ -81,7 +81,7 @@ fn world(language: Language) -> World {
     }
 }
 
-fn npc(language: Language) -> Npc {
+pub(super) fn npc(language: Language) -> Npc {
     let (name, description, style) = match language {
         Language::En => ("Mira", "A baker who knows everybody.", "Warm and short."),
         Language::Ko => ("에르겐", "마을 어귀의 늙은 대장장이.", "무뚝뚝한 반말."),

@@ -125,6 +125,12 @@ pub enum ReplyEnd {
     AtLimit,
 }
 
+impl ReplyEnd {
+    pub(super) const fn of_limit(at_limit: bool) -> Self {
+        if at_limit { Self::AtLimit } else { Self::Finished }
+    }
+}
+
 impl ChatRequest {
     /// The request for a turn that was said before.
     #[must_use]

@@ -4,6 +4,7 @@
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::{
+    continuation::ReplyEffects,
     extraction_choice::{is_block_omitted, skips_extraction},
     input::{CommittedTurn, TurnError, TurnFeed, TurnInput},
     job_holds::JobHolds,
@@ -25,7 +26,7 @@ use colloquy_memory::{
     actions::ActionRule,
     fact::Cause,
     state::StateChange,
-    state_block::{ParsedStateBlock, StateBlock},
+    state_block::ParsedStateBlock,
     summary,
     tokens::TokenCounter,
     turn::{Checkpoint, Turn, TurnSeqs, TurnStatus, has_whole_sentence},
@@ -51,15 +52,7 @@ pub(super) async fn commit_reply(
     let committed_seq = feed.reserve_committed();
     let turn = turn_of(services, input, &uncommitted, committed_seq);
     let mut notes = Vec::new();
-    let block = uncommitted.reply.state_block.as_ref();
-    let player_names = uncommitted.gathered.known_player_names(input);
-    let eligible = &uncommitted
-        .gathered
-        .knowledge
-        .actions
-        .offered(&uncommitted.prompt.trace.actions);
-    let (block, is_unreadable) =
-        read_state_changes(services, input, &player_names, block, eligible, &mut notes).await?;
+    let (block, is_unreadable) = read_state_changes(services, input, &uncommitted, &mut notes).await?;
     let continued = input.continuation.as_ref();
     let beginning = continued.and_then(|unfinished| unfinished.effects_within(&turn.reply_text));
     let requested = beginning.map_or_else(|| block.actions.clone(), |effects| effects.with_actions(&block.actions));
@@ -78,9 +71,7 @@ pub(super) async fn commit_reply(
         // The job reads the whole reply.
         Vec::new()
     } else {
-        let earlier_changes = beginning
-            .and_then(|effects| effects.changes.as_deref())
-            .unwrap_or_default();
+        let earlier_changes = beginning.map(ReplyEffects::known_changes).unwrap_or_default();
         uncommitted.reply.began_block |= !earlier_changes.is_empty();
         [earlier_changes, &block.changes].concat()
     };
@@ -90,38 +81,46 @@ pub(super) async fn commit_reply(
         summarise.then_some(JobKind::Summarise),
     ];
     let jobs = jobs_of(services, input, &turn, was_cut, kinds.into_iter().flatten());
-    let state = new_state_changes(services, &input.world.id, &turn, &changes);
     let seal = services.settings.turn.seal_time();
-    let episode = greeting_episode(services, input, &turn, uncommitted.gathered.place.clone())?;
     let uncut = uncommitted.reply.uncut.clone();
-    let cuts = cuts_of(services, &turn, &uncommitted.cuts);
     let commit = TurnCommit {
         epoch: input.epoch,
         expected_head: input.previous,
         replacing: input.replacing,
         key: input.key.clone(),
         key_of: input.continuation.as_ref().map(|unfinished| unfinished.turn.id),
+        state: new_state_changes(services, &input.world.id, &turn, &changes),
+        episode: greeting_episode(services, input, &turn, uncommitted.gathered.place.clone())?,
         sealed_reply: uncut.map(|text| (text, turn.committed_at + seal)),
-        cuts,
-        checkpoint: checkpoint.clone(),
+        cuts: cuts_of(services, &turn, &uncommitted.cuts),
+        checkpoint,
         trace: trace_of_turn(services, input, &turn, uncommitted, notes, disclosures),
-        state,
         actions,
-        episode,
         next_seq: committed_seq + 1,
-        turn: turn.clone(),
+        turn,
         jobs,
     };
+    write_commit(services, input, commit, changes, was_cut).await
+}
+
+/// Writes a turn to the ledger, and then to the buffer. `changes`: the turn's own changes of state.
+async fn write_commit(
+    services: &Services,
+    input: &TurnInput,
+    commit: TurnCommit,
+    changes: Vec<StateChange>,
+    was_cut: bool,
+) -> Result<CommittedTurn, TurnError> {
     commit_turn(services, input, &commit).await?;
     failpoint!("turn.durable");
-    append_to_buffer(services, input, &turn, &checkpoint).await;
+    append_to_buffer(services, input, &commit.turn, &commit.checkpoint).await;
     failpoint!("turn.buffered");
     Ok(CommittedTurn {
-        unlocking: UnlockTrigger::from_turn(input, &changes, turn.committed_at),
-        turn,
-        checkpoint,
-        state: changes,
+        unlocking: UnlockTrigger::from_turn(input, &changes, commit.turn.committed_at),
         jobs: jobs_to_run(&commit),
+        turn: commit.turn,
+        checkpoint: commit.checkpoint,
+        state: changes,
         was_cut,
         cut_keys: commit.cuts.into_iter().filter_map(|cut| cut.key).collect(),
     })
@@ -230,29 +229,26 @@ fn monotonic_commit_time(now: DateTime<Utc>, dialogue: &Dialogue) -> DateTime<Ut
     now.max(dialogue.updated_at + TimeDelta::microseconds(1))
 }
 
-/// Reads the state block within the world's rules. An action must be `eligible`, and must still be so. The flag is true
-/// if a job must read the turn, because the block was unreadable.
+/// Reads the state block within the world's rules. An action must be offered by the prompt, and must still be eligible.
+/// The flag is true if a job must read the turn, because the block was unreadable.
 async fn read_state_changes(
     services: &Services,
     input: &TurnInput,
-    player_names: &[&str],
-    block: Option<&StateBlock>,
-    eligible: &[ActionRule],
+    uncommitted: &UncommittedTurn,
     notes: &mut Vec<String>,
 ) -> Result<(ParsedStateBlock, bool), TurnError> {
-    let Some(block) = block else {
+    let Some(block) = &uncommitted.reply.state_block else {
         return Ok((ParsedStateBlock::default(), false));
     };
+    let known_actions = &uncommitted.gathered.knowledge.actions;
+    let offered = known_actions.offered(&uncommitted.prompt.trace.actions);
     // The backend may have changed the state during the reply.
     let state = services
         .memory_cache
         .world_state(services, &input.scope, &input.world.id)
         .await?;
     let eligible_now = actions::actions_of_turn(services, input, &state);
-    let still_eligible: Vec<ActionRule> = eligible_now
-        .into_iter()
-        .filter(|rule| eligible.contains(rule))
-        .collect();
+    let still_eligible: Vec<ActionRule> = eligible_now.into_iter().filter(|rule| offered.contains(rule)).collect();
     let block_context = StateBlockContext {
         dialogue: input.dialogue.id,
         now: input.started_at,
@@ -260,7 +256,7 @@ async fn read_state_changes(
         npc: &input.npc,
         player: input.player.as_ref(),
         cast: input.scene.as_deref().map_or(&[], |scene| &scene.cast),
-        player_names,
+        player_names: &uncommitted.gathered.known_player_names(input),
         state: &state,
         actions: &still_eligible,
     };

@@ -19,6 +19,11 @@ pub struct ReplyEffects {
 }
 
 impl ReplyEffects {
+    /// Returns the changes of the state, as far as they are known.
+    pub(super) fn known_changes(&self) -> &[StateChange] {
+        self.changes.as_deref().unwrap_or_default()
+    }
+
     /// Returns the actions of the whole reply, of which the end asks for `later` ones. The same action is asked for once.
     pub(super) fn with_actions(&self, later_actions: &[RequestedAction]) -> Vec<RequestedAction> {
         let new = later_actions.iter().filter(|action| !self.actions.contains(action));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::input::{TurnError, TurnInput};
 use crate::events::{EventError, ReplyDone};
 use colloquy_memory::turn::{TurnStatus, Usage};
-use colloquy_ports::{StoreError, llm::LlmError};
+use colloquy_ports::{StoreError, ledger::usage::OverBudget, llm::LlmError};
 
 /// The suggested pause before a retry, if the model or store names no time.
 const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -27,32 +27,43 @@ pub(super) fn failed_reply_done(input: &TurnInput, error: &TurnError) -> ReplyDo
     }
 }
 
+/// The code, the message, and the suggested pause before a retry.
+type Failure = (&'static str, &'static str, Option<Duration>);
+
+fn budget_failure(over: &OverBudget) -> Failure {
+    let retry_after = Some(over.retry_after);
+    if over.of_player() {
+        let message = "this player has used up its share for now";
+        return ("player_budget_spent", message, retry_after);
+    }
+    let message = "this world's studio has used up what it may use for now";
+    ("budget_spent", message, retry_after)
+}
+
+fn model_failure(error: &LlmError) -> Failure {
+    match error {
+        LlmError::OverBudget(over) => budget_failure(over),
+        LlmError::Timeout => ("model_timeout", "the language model did not answer in time", None),
+        LlmError::Unavailable(_) => (
+            "model_unavailable",
+            "the language model cannot be reached",
+            Some(DEFAULT_RETRY_AFTER),
+        ),
+        LlmError::RateLimited { retry_after } => {
+            ("model_unavailable", "the language model limits requests", *retry_after)
+        }
+        LlmError::Refused(_) => ("model_failed", "the language model refused the request", None),
+        LlmError::Broken(_) => ("model_failed", "the language model's answer broke off", None),
+    }
+}
+
 /// Returns a turn's failure in the form for clients, with the reply or later. Codes are the codes of the REST problems.
 /// Messages name no endpoint, path or statement.
 #[must_use]
 pub fn event_error(error: &TurnError) -> EventError {
     let (code, message, retry_after) = match error {
-        TurnError::OverBudget(over) | TurnError::Model(LlmError::OverBudget(over)) if over.of_player() => (
-            "player_budget_spent",
-            "this player has used up its share for now",
-            Some(over.retry_after),
-        ),
-        TurnError::OverBudget(over) | TurnError::Model(LlmError::OverBudget(over)) => (
-            "budget_spent",
-            "this world's studio has used up what it may use for now",
-            Some(over.retry_after),
-        ),
-        TurnError::Model(LlmError::Timeout) => ("model_timeout", "the language model did not answer in time", None),
-        TurnError::Model(LlmError::Unavailable(_)) => (
-            "model_unavailable",
-            "the language model cannot be reached",
-            Some(DEFAULT_RETRY_AFTER),
-        ),
-        TurnError::Model(LlmError::RateLimited { retry_after }) => {
-            ("model_unavailable", "the language model limits requests", *retry_after)
-        }
-        TurnError::Model(LlmError::Refused(_)) => ("model_failed", "the language model refused the request", None),
-        TurnError::Model(LlmError::Broken(_)) => ("model_failed", "the language model's answer broke off", None),
+        TurnError::OverBudget(over) => budget_failure(over),
+        TurnError::Model(error) => model_failure(error),
         TurnError::TimedOut => ("model_timeout", "the turn took longer than it may", None),
         TurnError::Store(StoreError::Unavailable(_) | StoreError::Collided(_) | StoreError::Disconnected(_)) => (
             "store_unavailable",

@@ -150,15 +150,9 @@ pub(super) async fn speak_reply(
     };
     finished.assert_consistent();
     if let Some(chat) = &input.chat {
-        chat.set_reply_end(if at_limit {
-            ReplyEnd::AtLimit
-        } else {
-            ReplyEnd::Finished
-        });
+        chat.set_reply_end(ReplyEnd::of_limit(at_limit));
     }
-    let mut cues = finished.cues;
-    let tags = cues.len();
-    cues.retain(|cue| cue != END_MARK);
+    let (end_marks, cues): (Vec<_>, Vec<_>) = finished.cues.into_iter().partition(|cue| cue == END_MARK);
     Ok(Reply {
         status: finished.status,
         text: finished.text,
@@ -169,7 +163,7 @@ pub(super) async fn speak_reply(
         call,
         first_token_ms: streamed.first_token_ms.unwrap_or(reply_ms),
         whole_ms: reply_ms,
-        ends: cues.len() < tags,
+        ends: !end_marks.is_empty(),
         cues,
         at_limit,
         notes: streamed.notes,

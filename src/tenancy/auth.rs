@@ -340,13 +340,7 @@ impl Authenticator {
         if received.nbf.is_some_and(|from| from > now.saturating_add(leeway)) {
             return Err(AuthError::Invalid("it is not valid yet"));
         }
-        let TokenClaims {
-            sub,
-            tid,
-            role,
-            pid,
-            wid,
-        } = received.claims;
+        let claims = received.claims;
         let identity = TokenIdentity {
             id: received.jti,
             // A time in the future is no evidence, and is ignored.
@@ -366,32 +360,13 @@ impl Authenticator {
                 "it was issued longer ago than tokens are believed, or expires later without saying when it was issued",
             ));
         }
-        if identity.id.as_deref().is_some_and(|id| !is_claim_text(id)) {
-            return Err(AuthError::Invalid(
-                "its id (jti) must be at most 256 characters, none of them a control character",
-            ));
-        }
-        if !is_claim_text(&sub) {
-            return Err(AuthError::Invalid(
-                "its subject (sub) must be at most 256 characters, none of them a control character",
-            ));
-        }
-        match (role, &pid) {
-            (Role::Player, None) => return Err(AuthError::Invalid("a player's token must name its player (pid)")),
-            (Role::Player, Some(_)) | (_, None) => {}
-            (_, Some(_)) => return Err(AuthError::Invalid("only a player's token may name a player (pid)")),
-        }
-        if matches!(role, Role::Operator | Role::Admin) && wid.is_some() {
-            return Err(AuthError::Invalid(
-                "only a backend's, a viewer's or a player's token may name a world (wid)",
-            ));
-        }
+        check_claims(identity.id.as_deref(), &claims)?;
         Ok(Principal {
-            subject: sub,
-            tenant: tid,
-            role,
-            player: pid,
-            world: wid,
+            subject: claims.sub,
+            tenant: claims.tid,
+            role: claims.role,
+            player: claims.pid,
+            world: claims.wid,
             // A time beyond chrono's range means "never".
             expires_at: DateTime::from_timestamp(received.exp.saturating_add(leeway), 0)
                 .unwrap_or(DateTime::<Utc>::MAX_UTC),
@@ -417,6 +392,31 @@ impl Authenticator {
         };
         if enabled { Ok(()) } else { Err(AuthError::NoTenant) }
     }
+}
+
+/// Checks the texts of a token, and that its role may name a player or a world. `id`: the `jti`.
+fn check_claims(id: Option<&str>, claims: &TokenClaims) -> Result<(), AuthError> {
+    if id.is_some_and(|id| !is_claim_text(id)) {
+        return Err(AuthError::Invalid(
+            "its id (jti) must be at most 256 characters, none of them a control character",
+        ));
+    }
+    if !is_claim_text(&claims.sub) {
+        return Err(AuthError::Invalid(
+            "its subject (sub) must be at most 256 characters, none of them a control character",
+        ));
+    }
+    match (claims.role, &claims.pid) {
+        (Role::Player, None) => return Err(AuthError::Invalid("a player's token must name its player (pid)")),
+        (Role::Player, Some(_)) | (_, None) => {}
+        (_, Some(_)) => return Err(AuthError::Invalid("only a player's token may name a player (pid)")),
+    }
+    if matches!(claims.role, Role::Operator | Role::Admin) && claims.wid.is_some() {
+        return Err(AuthError::Invalid(
+            "only a backend's, a viewer's or a player's token may name a world (wid)",
+        ));
+    }
+    Ok(())
 }
 
 /// True if a text may be the `sub` or the `jti` of a token.

@@ -77,22 +77,8 @@ impl ChatClient {
         let mut reply = ShownReply::default();
         self.show_thinking(goal)?;
         loop {
-            let event = tokio::select! {
-                event = self.socket.next_event() => event?,
-                pressed = tokio::signal::ctrl_c() => {
-                    pressed?;
-                    if reply.is_cut {
-                        self.screen.end_line()?;
-                        self.leaving = true;
-                        return Ok(Outcome::Ended(true));
-                    }
-                    reply.is_cut = true;
-                    let session = &self.session().id;
-                    let interrupt = json!({"type": "player.interrupt", "event_id": INTERRUPT_EVENT_ID,
-                        "session_id": session});
-                    self.socket.send_event(&interrupt).await?;
-                    continue;
-                }
+            let Some(event) = self.next_event(&mut reply).await? else {
+                return Ok(Outcome::Ended(true));
             };
             let is_answer = event["re"] == re;
             let in_session = event["dialogue_id"] == self.session().id.as_str();
@@ -130,12 +116,7 @@ impl ChatClient {
                     }
                 }
                 "interrupt.done" if is_answer => {
-                    let removed_text = if event["interrupted"] == true {
-                        "the rest of the line"
-                    } else {
-                        "nothing"
-                    };
-                    self.screen.show_note(&format!("taken back: {removed_text}"))?;
+                    self.show_removed_text(&event)?;
                     if matches!(goal, Goal::Rewind) {
                         return Ok(Outcome::Ended(true));
                     }
@@ -146,13 +127,7 @@ impl ChatClient {
                 // An error about an earlier message, or about a line of NPCs that was cut, does not end this one.
                 "error"
                     if !is_answer && (event["re"].is_string() || event["dialogue_id"].is_string() && !in_session) => {}
-                "error" => {
-                    if let Some(wait) = retry_delay(&event["error"]) {
-                        return Ok(Outcome::TooSoon(wait));
-                    }
-                    self.screen.show_fault(&error_text(&event["error"]))?;
-                    return Ok(Outcome::Ended(false));
-                }
+                "error" => return Ok(self.show_error(&event["error"])?),
                 "session.closed" if in_session => {
                     self.on_session_closed(&event).await?;
                     return Ok(Outcome::Ended(false));
@@ -160,6 +135,46 @@ impl ChatClient {
                 _ => {}
             }
         }
+    }
+
+    /// Waits for the next event. Ctrl-C cuts the reply. `None`: Ctrl-C again, so the player leaves.
+    async fn next_event(&mut self, reply: &mut ShownReply) -> anyhow::Result<Option<Value>> {
+        loop {
+            tokio::select! {
+                event = self.socket.next_event() => return event.map(Some),
+                pressed = tokio::signal::ctrl_c() => {
+                    pressed?;
+                    if reply.is_cut {
+                        self.screen.end_line()?;
+                        self.leaving = true;
+                        return Ok(None);
+                    }
+                    reply.is_cut = true;
+                    let session = &self.session().id;
+                    let interrupt = json!({"type": "player.interrupt", "event_id": INTERRUPT_EVENT_ID,
+                        "session_id": session});
+                    self.socket.send_event(&interrupt).await?;
+                }
+            }
+        }
+    }
+
+    fn show_removed_text(&mut self, event: &Value) -> std::io::Result<()> {
+        let removed_text = if event["interrupted"] == true {
+            "the rest of the line"
+        } else {
+            "nothing"
+        };
+        self.screen.show_note(&format!("taken back: {removed_text}"))
+    }
+
+    /// Shows an error that ends the message, unless the message may be sent again.
+    fn show_error(&mut self, error: &Value) -> std::io::Result<Outcome> {
+        if let Some(wait) = retry_delay(error) {
+            return Ok(Outcome::TooSoon(wait));
+        }
+        self.screen.show_fault(&error_text(error))?;
+        Ok(Outcome::Ended(false))
     }
 
     fn show_thinking(&mut self, goal: &Goal<'_>) -> std::io::Result<()> {

@@ -179,32 +179,44 @@ impl ChatClient {
                     let Some(line) = self.read_begun_line(&line_start, watched).await? else {
                         return Ok(WatchEnd::Command(Command::Quit));
                     };
-                    match Command::parse(&line) {
-                        Command::Say(line) => {
-                            if let Some(end) = self.cut_in(watched, &line).await? {
-                                return Ok(end);
-                            }
-                            has_refusal = true;
-                        }
-                        Command::Nothing | Command::Leave => {
-                            self.leave_conversation()?;
-                            return Ok(WatchEnd::Ended);
-                        }
-                        Command::Help => self.screen.show_answer(HELP)?,
-                        Command::Unclear(fault) => {
-                            self.screen.show_fault(&fault)?;
-                            has_refusal = true;
-                        }
-                        command => {
-                            self.leave_conversation()?;
-                            return Ok(WatchEnd::Command(command));
-                        }
+                    if let Some(end) = self.follow_line(&line, watched, &mut has_refusal).await? {
+                        return Ok(end);
                     }
                     // The NPCs go on, and so does the screen.
                     keys.read_keys();
                 }
             }
         }
+    }
+
+    /// Follows a typed line. `None`: the NPCs go on. Sets `has_refusal` if the line was not said.
+    async fn follow_line(
+        &mut self,
+        line: &str,
+        watched: &mut Conversation,
+        has_refusal: &mut bool,
+    ) -> anyhow::Result<Option<WatchEnd>> {
+        match Command::parse(line) {
+            Command::Say(line) => {
+                let end = self.cut_in(watched, &line).await?;
+                *has_refusal |= end.is_none();
+                return Ok(end);
+            }
+            Command::Nothing | Command::Leave => {
+                self.leave_conversation()?;
+                return Ok(Some(WatchEnd::Ended));
+            }
+            Command::Help => self.screen.show_answer(HELP)?,
+            Command::Unclear(fault) => {
+                self.screen.show_fault(&fault)?;
+                *has_refusal = true;
+            }
+            command => {
+                self.leave_conversation()?;
+                return Ok(Some(WatchEnd::Command(command)));
+            }
+        }
+        Ok(None)
     }
 
     fn leave_conversation(&mut self) -> std::io::Result<()> {

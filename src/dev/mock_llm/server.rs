@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{
-    answers::{self, MockChatRequest},
+    answers::{self, MockChatRequest, ReplyScript},
     embeddings,
     options::{CallKind, FaultKind, MockOptions},
     state::{AnswerGuard, MockState, MockStats},
@@ -279,32 +279,39 @@ async fn post_chat(http: HttpRequest, body: Bytes, state: Data<MockState>) -> Ht
     };
     if request.stream {
         let usage = usage(script.events.len() - 1);
-        let (events, full_stream) = if task == Task::Reply {
-            let events = answers::modify_events(fault, &script);
-            match events {
-                Some(events) => (events.clone(), events.concat().into()),
-                None => (script.events.clone(), script.whole.clone()),
-            }
-        } else {
-            let end = script.events.last().cloned().unwrap_or_default();
-            let events = vec![answers::delta_event(&text), end];
-            let full_stream = events.concat().into();
-            (events, full_stream)
-        };
+        let (events, full_stream) = stream_events(task, fault, &script, &text);
         return streamed_body(fault, events, &full_stream, usage, pace, witness);
     }
+    whole_body(fault, whole_answer(fault, &text, prompt_tokens), witness)
+}
+
+/// Returns the events of a stream, each alone and all as one piece: the script for a reply, or `text`.
+fn stream_events(task: Task, fault: FaultKind, script: &ReplyScript, text: &str) -> (Vec<Bytes>, Bytes) {
+    if task == Task::Reply {
+        return match answers::modify_events(fault, script) {
+            Some(events) => (events.clone(), events.concat().into()),
+            None => (script.events.clone(), script.whole.clone()),
+        };
+    }
+    let end = script.events.last().cloned().unwrap_or_default();
+    let events = vec![answers::delta_event(text), end];
+    let full_stream = events.concat().into();
+    (events, full_stream)
+}
+
+/// Returns the answer to a request without a stream.
+fn whole_answer(fault: FaultKind, text: &str, prompt_tokens: usize) -> String {
     let completion_tokens = text.len().div_ceil(4);
-    let mut message = json!({"role": "assistant", "content": answers::with_thought(fault, &text)});
+    let mut message = json!({"role": "assistant", "content": answers::with_thought(fault, text)});
     if fault == FaultKind::Reasoning {
         message["reasoning_content"] = json!(answers::THOUGHT);
     }
-    let answer = format!(
+    format!(
         "{{\"id\":\"mock\",\"object\":\"chat.completion\",\"created\":0,\"model\":\"{}\",\"choices\":[{{\"index\":0,\
          \"message\":{message},\"finish_reason\":\"stop\"}}],\"usage\":{}}}",
         answers::MODEL,
         answers::usage_json(prompt_tokens, completion_tokens)
-    );
-    whole_body(fault, answer, witness)
+    )
 }
 
 /// Returns a JSON body, modified by the fault.

@@ -33,16 +33,7 @@ pub(super) fn curate_turns(prompt: &str) -> Value {
         .captures_iter(prompt)
         .filter_map(|captures| Some((captures.name("name")?.as_str(), parse_number(&captures, "since"))))
         .collect();
-    let mut findings = Vec::new();
-    if let Some(open) = OPEN_FINDING.captures(prompt) {
-        findings.push(json!({
-            "about": &open["id"], "kind": "contradiction", "text": "", "turns": [], "decision": "fixed",
-            "reason": match language {
-                Language::En => "Nobody came back to it.",
-                Language::Ko => "다시 이야기한 이가 없다.",
-            },
-        }));
-    }
+    let mut findings: Vec<Value> = settle_oldest(prompt, language).into_iter().collect();
     let mut earlier_claims: Vec<(u32, ParsedClaim)> = Vec::new();
     let mut note = None;
     for turn in TURN.captures_iter(prompt) {
@@ -53,13 +44,11 @@ pub(super) fn curate_turns(prompt: &str) -> Value {
                 .iter()
                 .find(|(name, since)| *name == spoken_line.name && *since < number)
             {
-                findings.push(new_finding(
-                    &[number],
-                    &match language {
-                        Language::En => format!("{name} is dead, and speaks."),
-                        Language::Ko => format!("{name}: 죽었는데 말한다."),
-                    },
-                ));
+                let text = match language {
+                    Language::En => format!("{name} is dead, and speaks."),
+                    Language::Ko => format!("{name}: 죽었는데 말한다."),
+                };
+                findings.push(new_finding(&[number], &text));
             }
             let (voice, about) = match spoken_line.name {
                 "" => (ClaimVoice::Player, ""),
@@ -70,15 +59,8 @@ pub(super) fn curate_turns(prompt: &str) -> Value {
                     .iter()
                     .find(|(_, older)| judge::is_contradiction(older, &claim));
                 if let Some((older_number, older)) = older {
-                    let older = &older.content;
-                    let newer = &claim.content;
-                    findings.push(new_finding(
-                        &[*older_number, number],
-                        &match language {
-                            Language::En => format!("“{older}” and “{newer}” cannot both be true."),
-                            Language::Ko => format!("“{older}”와 “{newer}”는 함께 참일 수 없다."),
-                        },
-                    ));
+                    let text = describe_contradiction(&older.content, &claim.content, language);
+                    findings.push(new_finding(&[*older_number, number], &text));
                 }
                 earlier_claims.push((number, claim));
             }
@@ -88,13 +70,7 @@ pub(super) fn curate_turns(prompt: &str) -> Value {
         }
     }
     let edits: Vec<Value> = note
-        .map(|(number, line)| {
-            let text = match language {
-                Language::En => format!("Turn {number}: the player said “{line}”."),
-                Language::Ko => format!("{number}턴: 플레이어가 “{line}”라고 말했다."),
-            };
-            json!({ "edit": "append", "text": text, "by": "" })
-        })
+        .map(|(number, line)| append_note(number, &line, language))
         .into_iter()
         .collect();
     let claim = earlier_claims.last().map(|(_, claim)| claim);
@@ -103,6 +79,33 @@ pub(super) fn curate_turns(prompt: &str) -> Value {
         .into_iter()
         .collect();
     json!({ "findings": findings, "edits": edits, "insights": insights, "done": true })
+}
+
+/// Returns the decision about the oldest open contradiction.
+fn settle_oldest(prompt: &str, language: Language) -> Option<Value> {
+    let open = OPEN_FINDING.captures(prompt)?;
+    let reason = match language {
+        Language::En => "Nobody came back to it.",
+        Language::Ko => "다시 이야기한 이가 없다.",
+    };
+    Some(json!({
+        "about": &open["id"], "kind": "contradiction", "text": "", "turns": [], "decision": "fixed", "reason": reason,
+    }))
+}
+
+fn describe_contradiction(older: &str, newer: &str, language: Language) -> String {
+    match language {
+        Language::En => format!("“{older}” and “{newer}” cannot both be true."),
+        Language::Ko => format!("“{older}”와 “{newer}”는 함께 참일 수 없다."),
+    }
+}
+
+fn append_note(turn: u32, line: &str, language: Language) -> Value {
+    let text = match language {
+        Language::En => format!("Turn {turn}: the player said “{line}”."),
+        Language::Ko => format!("{turn}턴: 플레이어가 “{line}”라고 말했다."),
+    };
+    json!({ "edit": "append", "text": text, "by": "" })
 }
 
 fn parse_number(captures: &regex::Captures<'_>, name: &str) -> u32 {

@@ -140,6 +140,12 @@ pub(super) fn answer_question(question: &ParsedQuestion, view: &ReplyView) -> Re
     if hits.iter().any(|m| m.of_persona) {
         hits.retain(|m| m.of_persona);
     }
+    let passage = || find_passage(question, view).unwrap_or(RecallAnswer::Unknown);
+    answer_by_time(question, hits).unwrap_or_else(passage)
+}
+
+/// Tells present statements, or former statements if the question is about the past or nothing present is known.
+fn answer_by_time(question: &ParsedQuestion, hits: Vec<&PromptMemory>) -> Option<RecallAnswer> {
     let is_former = |m: &&PromptMemory| {
         m.claim.as_ref().is_some_and(|claim| {
             claim.tense == Tense::Past && !matches!(claim.class.as_str(), "born" | "raised" | "event" | "status")
@@ -149,15 +155,12 @@ pub(super) fn answer_question(question: &ParsedQuestion, view: &ReplyView) -> Re
     // The favourite comes first.
     now.sort_by_key(|m| m.claim.as_ref().is_none_or(|claim| claim.class != "favourite"));
     if question.past && !former.is_empty() {
-        return known_answer(&former, None);
+        return Some(known_answer(&former, None));
     }
     if !now.is_empty() {
-        return known_answer(&now, former.first().copied());
+        return Some(known_answer(&now, former.first().copied()));
     }
-    if !former.is_empty() {
-        return known_answer(&former, None);
-    }
-    find_passage(question, view).unwrap_or(RecallAnswer::Unknown)
+    (!former.is_empty()).then(|| known_answer(&former, None))
 }
 
 fn known_answer(now: &[&PromptMemory], former: Option<&PromptMemory>) -> RecallAnswer {

@@ -104,7 +104,8 @@ impl ReplyView {
         view
     }
 
-    fn read_blocks(&mut self, text: &str, facts: &mut [Vec<String>; 3]) {
+    /// Reads the NPC, its world, its language and its cues.
+    fn read_identity(&mut self, text: &str) {
         if let Some(captures) = EN_SELF.captures(text) {
             self.language = Language::En;
             captures["npc"].clone_into(&mut self.npc);
@@ -120,6 +121,10 @@ impl ReplyView {
                 .map(|tag| tag[1].to_owned())
                 .collect();
         }
+    }
+
+    fn read_blocks(&mut self, text: &str, facts: &mut [Vec<String>; 3]) {
+        self.read_identity(text);
         self.wants_state |= text.contains("\n```state\n");
         let mut heading = "";
         for line in text.lines() {

@@ -240,54 +240,63 @@ pub(super) fn summarise_turns(prompt: &str) -> Value {
             question_line = Some(stretch_line);
         }
     }
-    let speaker_name = |spoken_line: &SpokenLine<'_>| match (spoken_line.name, language) {
-        ("", Language::En) => "The player".to_owned(),
-        ("", Language::Ko) => "플레이어".to_owned(),
-        (name, _) => name.to_owned(),
-    };
     let mut sentences: Vec<String> = claims.into_iter().map(|claim| claim.content).collect();
     if let Some(spoken_line) = question_line {
-        let asker = speaker_name(spoken_line);
+        let asker = speaker_name(spoken_line, language);
         let question = shorten_text(spoken_line.text, 80);
         sentences.push(match language {
             Language::En => format!("{asker} asked: “{question}”."),
             Language::Ko => format!("{} 물었다: “{question}”.", with_particle(&asker, "이")),
         });
     }
+    sentences.extend(describe_end(&stretch, language));
+    json!({ "summary": join_sentences(&sentences), "importance": importance.clamp(1, 10) })
+}
+
+fn speaker_name(spoken_line: &SpokenLine<'_>, language: Language) -> String {
+    match (spoken_line.name, language) {
+        ("", Language::En) => "The player".to_owned(),
+        ("", Language::Ko) => "플레이어".to_owned(),
+        (name, _) => name.to_owned(),
+    }
+}
+
+/// Returns a sentence about the last line and its reply.
+fn describe_end(stretch: &[SpokenLine<'_>], language: Language) -> Option<String> {
     let last = &stretch[stretch.len().saturating_sub(2)..];
+    let speaker_name = |spoken_line| speaker_name(spoken_line, language);
     // The sentence has its own full stop.
     let quoted = |spoken_line: &SpokenLine<'_>| shorten_text(spoken_line.text.trim_end_matches('.'), 80);
-    match (last, language) {
+    Some(match (last, language) {
         ([line, reply], Language::En) => {
-            let first = speaker_name(line);
-            let second = speaker_name(reply);
             let first = if line.name.is_empty() {
                 "the player".to_owned()
             } else {
-                first
+                speaker_name(line)
             };
+            let second = speaker_name(reply);
             let line = quoted(line);
             let reply = quoted(reply);
-            sentences.push(format!(
-                "At the end {first} said “{line}”, and {second} answered “{reply}”."
-            ));
+            format!("At the end {first} said “{line}”, and {second} answered “{reply}”.")
         }
         ([line, reply], Language::Ko) => {
             let first = with_particle(&speaker_name(line), "은");
             let second = speaker_name(reply);
             let line = quoted(line);
             let reply = quoted(reply);
-            sentences.push(format!(
-                "마지막에 {first} “{line}”라고 말했고, {second}의 대답은 “{reply}”였다."
-            ));
+            format!("마지막에 {first} “{line}”라고 말했고, {second}의 대답은 “{reply}”였다.")
         }
-        ([only], Language::En) => sentences.push(format!("{} said “{}”.", speaker_name(only), quoted(only))),
+        ([only], Language::En) => format!("{} said “{}”.", speaker_name(only), quoted(only)),
         ([only], Language::Ko) => {
             let name = with_particle(&speaker_name(only), "은");
-            sentences.push(format!("{name} “{}”라고 말했다.", quoted(only)));
+            format!("{name} “{}”라고 말했다.", quoted(only))
         }
-        _ => {}
-    }
+        _ => return None,
+    })
+}
+
+/// Joins the sentences that fit into a summary.
+fn join_sentences(sentences: &[String]) -> String {
     let mut text = String::new();
     for sentence in sentences {
         if text.chars().count() + sentence.chars().count() > SUMMARY_CHARS {
@@ -296,9 +305,9 @@ pub(super) fn summarise_turns(prompt: &str) -> Value {
         if !text.is_empty() {
             text.push(' ');
         }
-        text.push_str(&sentence);
+        text.push_str(sentence);
     }
-    json!({ "summary": text, "importance": importance.clamp(1, 10) })
+    text
 }
 
 /// Returns the importance of a line's words, 0–10.

@@ -4,10 +4,11 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
+    time::Instant,
 };
 
 use actix_web::{
-    Error, HttpMessage, HttpRequest,
+    Error, HttpMessage, HttpRequest, HttpResponse,
     body::{BodySize, BoxBody, MessageBody},
     dev::{ServiceRequest, ServiceResponse},
     http::{
@@ -91,15 +92,7 @@ pub async fn with_request_context<B: MessageBody + 'static>(
     };
     let mut response = match result {
         Ok(response) => match nodes::forward_if_remote(&response, &id).await {
-            Some(answer) => {
-                let (request, _) = response.into_parts();
-                let answer = if is_openai_path(request.path()) {
-                    translate_forwarded(answer).await
-                } else {
-                    answer
-                };
-                ServiceResponse::new(request, answer)
-            }
+            Some(answer) => with_forwarded_answer(response, answer).await,
             None => with_problem_body(response, &id),
         },
         Err(error) => return Err(problem_of_error(&error).into()),
@@ -126,31 +119,47 @@ pub async fn with_request_context<B: MessageBody + 'static>(
         response.headers_mut().insert(REQUEST_ID, request_id);
     }
     if let (Some(state), Some(started)) = (state, started) {
-        let route = response
-            .request()
-            .match_pattern()
-            .unwrap_or_else(|| "unmatched".to_owned());
-        let method = response.request().method().as_str();
-        // Clients choose method names freely, but labels must stay few.
-        let method = if matches!(method, "GET" | "POST" | "PUT" | "PATCH" | "DELETE" | "HEAD" | "OPTIONS") {
-            method
-        } else {
-            "other"
-        };
-        let status = response.status();
-        state
-            .metrics
-            .requests
-            .with_label_values(&[method, &route, status.as_str()])
-            .inc();
-        let elapsed = state.services.clock.monotonic_now().duration_since(started);
-        state
-            .metrics
-            .latency
-            .with_label_values(&[route.as_str()])
-            .observe(elapsed.as_secs_f64());
+        count_request(&state, &response, started);
     }
     Ok(response)
+}
+
+/// Replaces the response by the answer of another node.
+async fn with_forwarded_answer(response: ServiceResponse<BoxBody>, answer: HttpResponse) -> ServiceResponse<BoxBody> {
+    let (request, _) = response.into_parts();
+    let answer = if is_openai_path(request.path()) {
+        translate_forwarded(answer).await
+    } else {
+        answer
+    };
+    ServiceResponse::new(request, answer)
+}
+
+/// Counts a request that began at `started`, and its time.
+fn count_request(state: &AppState, response: &ServiceResponse<BoxBody>, started: Instant) {
+    let route = response
+        .request()
+        .match_pattern()
+        .unwrap_or_else(|| "unmatched".to_owned());
+    let method = response.request().method().as_str();
+    // Clients choose method names freely, but labels must stay few.
+    let method = if matches!(method, "GET" | "POST" | "PUT" | "PATCH" | "DELETE" | "HEAD" | "OPTIONS") {
+        method
+    } else {
+        "other"
+    };
+    let status = response.status();
+    state
+        .metrics
+        .requests
+        .with_label_values(&[method, &route, status.as_str()])
+        .inc();
+    let elapsed = state.services.clock.monotonic_now().duration_since(started);
+    state
+        .metrics
+        .latency
+        .with_label_values(&[route.as_str()])
+        .observe(elapsed.as_secs_f64());
 }
 
 struct StreamedBody {

@@ -130,17 +130,7 @@ pub async fn import_card(
         let edit = caller.new_edit(&state, "npc.import", format!("{world}/{id}"));
         let npc = npc_of_card(imported, existing, &world, &id, &edit);
         // The lore first: it can fail in more ways, and nobody knows it without the NPC.
-        let mut entries = Vec::with_capacity(book.len());
-        for (entry, text) in book {
-            match of_npc(&id, &entry, text) {
-                Some(entry) => entries.push(entry),
-                None => not_taken.push(NotTaken {
-                    entry: Some(entry.to_string()),
-                    field: "id".to_owned(),
-                    reason: "with the NPC's id in front, the id is longer than 64 characters".to_owned(),
-                }),
-            }
-        }
+        let entries = entries_of_npc(&id, book, &mut not_taken);
         let lore_edit = caller.new_edit(&state, "lore.import", format!("{world}/{id}"));
         let counts = write_entries(&state, &caller, &world, entries, &lore_edit).await?;
         let outcome = authored
@@ -279,6 +269,26 @@ fn of_npc(npc: &NpcId, entry: &LoreId, mut text: LoreText) -> Option<(LoreId, Lo
         factions: Vec::new(),
     };
     Some((own_id(entry)?, text))
+}
+
+/// Returns the entries of a card's book as the NPC's own. Entries whose id is too long are added to `not_taken`.
+fn entries_of_npc(
+    npc: &NpcId,
+    book: Vec<(LoreId, LoreText)>,
+    not_taken: &mut Vec<NotTaken>,
+) -> Vec<(LoreId, LoreText)> {
+    let mut entries = Vec::with_capacity(book.len());
+    for (entry, text) in book {
+        match of_npc(npc, &entry, text) {
+            Some(entry) => entries.push(entry),
+            None => not_taken.push(NotTaken {
+                entry: Some(entry.to_string()),
+                field: "id".to_owned(),
+                reason: "with the NPC's id in front, the id is longer than 64 characters".to_owned(),
+            }),
+        }
+    }
+    entries
 }
 
 async fn write_entries<A>(

@@ -200,6 +200,26 @@ impl NewSessionView {
     }
 }
 
+/// Returns the NPCs of a session, each once. Reports an error if there is none, or if both fields name NPCs.
+fn parse_npcs(npc: Option<NpcId>, npcs: Vec<NpcId>, mut add_error: impl FnMut(&str, &str)) -> Vec<NpcId> {
+    let has_single = npc.is_some();
+    let npc_count = npcs.len() + usize::from(has_single);
+    let mut different_npcs: Vec<NpcId> = Vec::new();
+    for npc in npc.into_iter().chain(npcs) {
+        if !different_npcs.contains(&npc) {
+            different_npcs.push(npc);
+        }
+    }
+    if different_npcs.is_empty() {
+        add_error("npc_id", "is missing");
+    } else if different_npcs.len() < npc_count {
+        add_error("npc_ids", "names an NPC twice");
+    } else if has_single && npc_count > 1 {
+        add_error("npc_ids", "does not go together with npc_id");
+    }
+    different_npcs
+}
+
 /// Checks `body` and converts it to a new session.
 ///
 /// # Errors
@@ -226,20 +246,7 @@ pub fn parse_new_session(principal: &Principal, body: SessionBody) -> Result<New
     if player.is_none() {
         add_error("player_id", "is missing");
     }
-    let mut npcs: Vec<NpcId> = Vec::new();
-    for npc in body.npc_id.iter().chain(&body.npc_ids) {
-        if !npcs.contains(npc) {
-            npcs.push(npc.clone());
-        }
-    }
-    let npc_count = body.npc_ids.len() + usize::from(body.npc_id.is_some());
-    if npcs.is_empty() {
-        add_error("npc_id", "is missing");
-    } else if npcs.len() < npc_count {
-        add_error("npc_ids", "names an NPC twice");
-    } else if body.npc_id.is_some() && npc_count > 1 {
-        add_error("npc_ids", "does not go together with npc_id");
-    }
+    let npcs = parse_npcs(body.npc_id, body.npc_ids, add_error);
     let (Some(world), Some(player), true) = (body.world_id, player, errors.is_empty()) else {
         return Err(Problem::invalid_fields(errors));
     };

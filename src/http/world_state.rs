@@ -23,7 +23,7 @@ use colloquy_memory::{
     fact::Cause,
     game_clock::GameClock,
     keywords::normalise_text,
-    state::{Character, StatePart},
+    state::{Character, Relationship, StatePart},
 };
 
 /// Which part of the state, and of which time.
@@ -208,23 +208,8 @@ pub async fn get_world_state(
         (None, Some(_)) => return Err(Problem::invalid_field("dialogue", "is missing beside `turn`")),
     };
     let caused_state = world_events::load_caused_state(&state.services, &caller.scope, &world, until).await?;
-    let requested_names: Vec<String> = character.clone().into_iter().collect();
-    let mut by_id = Vec::new();
-    if !requested_names.is_empty() {
-        let authored = &state.services.ledger.authored;
-        by_id = authored
-            .find_npc_names(&caller.scope, &world.id, &requested_names)
-            .await?;
-    }
-    let names: Vec<&String> = requested_names
-        .iter()
-        .chain(by_id.iter().map(|npc| &npc.name))
-        .collect();
-    let is_asked_for = |name: &str| {
-        names
-            .iter()
-            .any(|requested_name| normalise_text(requested_name) == normalise_text(name))
-    };
+    let names = names_of_character(&state, &caller, &world.id, character.as_deref()).await?;
+    let is_asked_for = |name: &str| names.contains(&normalise_text(name));
     let at_place: Option<Vec<&str>> = place
         .as_deref()
         .map(|place| caused_state.state.people_at(place).map(|(name, _)| name).collect());
@@ -248,26 +233,30 @@ pub async fn get_world_state(
             .map(|(name, character)| character_view(&caused_state, &world, name, character))
             .collect(),
         relationships: relationships
-            .map(|relationship| RelationshipView {
-                from: relationship.from.clone(),
-                to: relationship.to.clone(),
-                kind: relationship.kind.clone(),
-                strength: relationship.strength,
-                cause: cause_of(
-                    &caused_state,
-                    &StatePart::Relationship(
-                        relationship.from.clone(),
-                        relationship.to.clone(),
-                        relationship.kind.clone(),
-                    ),
-                ),
-            })
+            .map(|relationship| relationship_view(&caused_state, relationship))
             .collect(),
         attributes: attribute_views(&caused_state, &world, None, &caused_state.state.attributes),
         events: sentences(&caused_state.state.events, StatePart::Event),
         notes: sentences(&caused_state.state.notes, StatePart::Note),
         world_id: world.id,
     }))
+}
+
+/// Returns the normalised names of a character, which may be asked for by the id of its NPC.
+async fn names_of_character(
+    state: &AppState,
+    caller: &Authorized<Author>,
+    world: &WorldId,
+    character: Option<&str>,
+) -> Result<Vec<String>, Problem> {
+    let Some(character) = character else {
+        return Ok(Vec::new());
+    };
+    let mut names = vec![character.to_owned()];
+    let authored = &state.services.ledger.authored;
+    let by_id = authored.find_npc_names(&caller.scope, world, &names).await?;
+    names.extend(by_id.into_iter().map(|npc| npc.name));
+    Ok(names.iter().map(|name| normalise_text(name)).collect())
 }
 
 /// Returns the time of a turn that stands.
@@ -304,6 +293,23 @@ fn caused_number(caused_state: &CausedState, value: impl Into<i64>, part: &State
     CausedNumber {
         value: value.into(),
         cause: cause_of(caused_state, part),
+    }
+}
+
+fn relationship_view(caused_state: &CausedState, relationship: &Relationship) -> RelationshipView {
+    let Relationship {
+        from,
+        to,
+        kind,
+        strength,
+    } = relationship.clone();
+    let part = StatePart::Relationship(from.clone(), to.clone(), kind.clone());
+    RelationshipView {
+        from,
+        to,
+        kind,
+        strength,
+        cause: cause_of(caused_state, &part),
     }
 }
 

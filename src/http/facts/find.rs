@@ -18,11 +18,15 @@ use crate::{
 use colloquy_core::ids::{FactId, NpcId, PlayerId, WorldId};
 use colloquy_dialogue::{game_time::WorldDays, recall};
 use colloquy_memory::{
+    authored::Npc,
     disclosure::audience::{Knower, Viewpoint, Watchers},
     fact::{Fact, FactKind},
     party,
 };
-use colloquy_ports::ledger::facts::{Contradiction, FactFilter};
+use colloquy_ports::{
+    PageRequest,
+    ledger::facts::{Contradiction, FactFilter},
+};
 
 /// Longest search text, in characters.
 const MAX_QUERY_CHARS: usize = 2_000;
@@ -73,36 +77,13 @@ pub async fn list_facts(
     let page = query.parse_page::<FactId>(&state)?;
     let npc = npcs::find_npc(&state, &caller, &path.0.0, &path.0.1).await?;
     let as_of = query.as_of.unwrap_or_else(|| state.services.clock.now());
-    let viewpoint = Viewpoint {
-        world: path.0.0.clone(),
-        npc: npc.id.clone(),
-        factions: npc.factions.clone(),
-        sees_all_players: query.player_id.is_none(),
-        player: query.player_id.clone(),
-        watchers: Watchers::default(),
-    };
-    // The next page starts at the cursor's row, so the row must exist.
-    if let Some(id) = page.after.as_deref().and_then(|cursor| cursor.parse().ok())
-        && state
-            .services
-            .ledger
-            .facts
-            .load_fact(&caller.scope, id)
-            .await?
-            .is_none_or(|fact| fact.world != path.0.0)
-    {
-        return Err(pagination::invalid_cursor());
-    }
+    let viewpoint = viewpoint_of(&npc, query.player_id.clone());
+    check_cursor(&state, &caller, &path.0.0, &page).await?;
     let world = worlds::find_world(&state, &caller, &path.0.0).await?;
     let days = WorldDays::load(&state.services, &caller.scope, &world).await?;
     if let Some(text) = &query.q {
         reject_filters(&query)?;
-        if text.trim().is_empty() || text.chars().count() > MAX_QUERY_CHARS {
-            return Err(Problem::invalid_field(
-                "q",
-                format!("must be 1 to {MAX_QUERY_CHARS} characters"),
-            ));
-        }
+        check_search_text(text)?;
         let world = Arc::new(world.clone()).for_npc(&npc);
         let limit = usize::try_from(page.limit).unwrap_or(usize::MAX);
         let services = state.services.tuned_by(&world.settings);
@@ -130,22 +111,72 @@ pub async fn list_facts(
     };
     let facts = &state.services.ledger.facts;
     let page_of_facts = facts.list_facts(&caller.scope, &filter, &page).await?;
-    let mut contradictions_by_fact: HashMap<FactId, Vec<Contradiction>> = HashMap::new();
-    if filter.flagged {
-        let ids: Vec<FactId> = page_of_facts.items.iter().map(|fact| fact.id).collect();
-        for contradiction in facts.list_contradictions(&caller.scope, &ids, as_of).await? {
-            contradictions_by_fact
-                .entry(contradiction.fact)
-                .or_default()
-                .push(contradiction);
-        }
-    }
+    let mut contradictions_by_fact = if filter.flagged {
+        load_contradictions(&state, &caller, &page_of_facts.items, as_of).await?
+    } else {
+        HashMap::new()
+    };
     Ok(HttpResponse::Ok().json(Items::from_page(page_of_facts, |fact| {
         let contradictions = contradictions_by_fact.remove(&fact.id).unwrap_or_default();
         FactView::new_at(fact, as_of)
             .with_contradictions(contradictions)
             .with_game_time(&days)
     })))
+}
+
+/// The viewpoint of an NPC in a dialogue with `player`; `None`: with all players.
+fn viewpoint_of(npc: &Npc, player: Option<PlayerId>) -> Viewpoint {
+    Viewpoint {
+        world: npc.world.clone(),
+        npc: npc.id.clone(),
+        factions: npc.factions.clone(),
+        sees_all_players: player.is_none(),
+        player,
+        watchers: Watchers::default(),
+    }
+}
+
+/// Checks that the next page starts at the row of a fact of the world.
+async fn check_cursor(
+    state: &AppState,
+    caller: &Authorized<Author>,
+    world: &WorldId,
+    page: &PageRequest,
+) -> Result<(), Problem> {
+    let Some(id) = page.after.as_deref().and_then(|cursor| cursor.parse().ok()) else {
+        return Ok(());
+    };
+    let fact = state.services.ledger.facts.load_fact(&caller.scope, id).await?;
+    if fact.is_none_or(|fact| fact.world != *world) {
+        return Err(pagination::invalid_cursor());
+    }
+    Ok(())
+}
+
+fn check_search_text(text: &str) -> Result<(), Problem> {
+    if text.trim().is_empty() || text.chars().count() > MAX_QUERY_CHARS {
+        return Err(Problem::invalid_field(
+            "q",
+            format!("must be 1 to {MAX_QUERY_CHARS} characters"),
+        ));
+    }
+    Ok(())
+}
+
+/// Returns the valid facts that contradict each of `facts`.
+async fn load_contradictions(
+    state: &AppState,
+    caller: &Authorized<Author>,
+    facts: &[Fact],
+    as_of: DateTime<Utc>,
+) -> Result<HashMap<FactId, Vec<Contradiction>>, Problem> {
+    let ids: Vec<FactId> = facts.iter().map(|fact| fact.id).collect();
+    let store = &state.services.ledger.facts;
+    let mut by_fact: HashMap<FactId, Vec<Contradiction>> = HashMap::new();
+    for contradiction in store.list_contradictions(&caller.scope, &ids, as_of).await? {
+        by_fact.entry(contradiction.fact).or_default().push(contradiction);
+    }
+    Ok(by_fact)
 }
 
 /// Filters are refused: a search that ignores a filter would give wrong results without a warning.

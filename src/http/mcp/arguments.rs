@@ -62,19 +62,10 @@ pub fn build_request(tool: &OperationTool, arguments: JsonObject) -> Result<Oper
             },
         }
     }
-    let body = match (tool.body, arguments.remove("body")) {
-        (Some(true), None | Some(Value::Null)) => {
-            faults.push(fault("body", "is missing"));
-            None
-        }
-        (Some(_), Some(body)) if body.is_object() => Some(Bytes::from(body.to_string())),
-        (_, None | Some(Value::Null)) => None,
-        (Some(_), Some(_)) => {
-            faults.push(fault("body", "must be object"));
-            None
-        }
-        (None, Some(_)) => {
-            faults.push(fault("body", "unknown argument"));
+    let body = match read_body(tool.body, arguments.remove("body")) {
+        Ok(body) => body,
+        Err(detail) => {
+            faults.push(fault("body", detail));
             None
         }
     };
@@ -89,6 +80,17 @@ pub fn build_request(tool: &OperationTool, arguments: JsonObject) -> Result<Oper
         headers,
         body,
     })
+}
+
+/// The body of a request. `is_required`: `None` if the operation takes no body.
+fn read_body(is_required: Option<bool>, body: Option<Value>) -> Result<Option<Bytes>, &'static str> {
+    match (is_required, body) {
+        (Some(true), None | Some(Value::Null)) => Err("is missing"),
+        (Some(_), Some(body)) if body.is_object() => Ok(Some(Bytes::from(body.to_string()))),
+        (_, None | Some(Value::Null)) => Ok(None),
+        (Some(_), Some(_)) => Err("must be object"),
+        (None, Some(_)) => Err("unknown argument"),
+    }
 }
 
 /// The longest name of an unknown argument in a message, in characters.

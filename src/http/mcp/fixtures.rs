@@ -342,6 +342,13 @@ async fn send_progress(context: &RequestContext<RoleServer>) -> &'static str {
     "Progressed."
 }
 
+fn choices(names: [&str; 3]) -> Vec<Value> {
+    let values = ["value1", "value2", "value3"].into_iter().zip(names);
+    values
+        .map(|(value, title)| json!({"const": value, "title": title}))
+        .collect()
+}
+
 /// Asks the client in the middle of a call, as revisions before 2026-07-28 do.
 async fn ask_client(call: &CallToolRequestParams, context: &RequestContext<RoleServer>) -> Result<Value, ErrorData> {
     let argument = |name: &str| {
@@ -359,12 +366,6 @@ async fn ask_client(call: &CallToolRequestParams, context: &RequestContext<RoleS
         let reply_text = answer["content"]["text"].as_str().unwrap_or_default();
         return Ok(text(&format!("LLM response: {reply_text}")));
     }
-    let choices = |names: [&str; 3]| {
-        let values = ["value1", "value2", "value3"].into_iter().zip(names);
-        values
-            .map(|(value, title)| json!({"const": value, "title": title}))
-            .collect::<Vec<_>>()
-    };
     let options = json!(["option1", "option2", "option3"]);
     let question = match &*call.name {
         "test_elicitation" => elicitation(

@@ -8,7 +8,7 @@ use std::{collections::HashMap, time::Duration};
 
 use bytes::Bytes;
 use futures_util::{SinkExt as _, StreamExt as _};
-use reqwest::{Method, Response, StatusCode, header};
+use reqwest::{Method, Response, StatusCode, Upgraded, header};
 use tokio::sync::mpsc;
 use tokio_tungstenite::{
     WebSocketStream,
@@ -71,7 +71,7 @@ impl NodeClient {
         node: NodeId,
         principal: &Principal,
         path: &str,
-        mut on_message: impl FnMut(&str) + 'static,
+        on_message: impl FnMut(&str) + 'static,
         on_end: impl FnOnce(TunnelEnd) + 'static,
     ) -> Result<Tunnel, Problem> {
         let request = self
@@ -98,39 +98,51 @@ impl NodeClient {
         let neighbours = self.neighbours.clone();
         actix_web::rt::spawn(async move {
             let peer_death = neighbours.wait_until_dead(node);
-            tokio::pin!(peer_death);
-            let end = loop {
-                tokio::select! {
-                    text = waiting.recv() => {
-                        let Some(text) = text else {
-                            // If the close frame is lost, the other node still sees the connection end.
-                            let _ = socket.close(None).await;
-                            return;
-                        };
-                        if socket.send(Message::text(text)).await.is_err() {
-                            break TunnelEnd::Lost;
-                        }
-                    }
-                    message = socket.next() => match message {
-                        Some(Ok(Message::Text(text))) => on_message(text.as_str()),
-                        Some(Ok(Message::Close(frame))) => {
-                            let code = frame.map_or(0, |frame| u16::from(frame.code));
-                            break match code {
-                                close_code::REPLACED => TunnelEnd::Replaced,
-                                close_code::UNAUTHENTICATED => TunnelEnd::Refused,
-                                _ => TunnelEnd::Lost,
-                            };
-                        }
-                        Some(Ok(_)) => {}
-                        Some(Err(_)) | None => break TunnelEnd::Lost,
-                    },
-                    () = &mut peer_death => break TunnelEnd::Lost,
-                }
-            };
+            let end = relay_messages(&mut socket, &mut waiting, on_message, peer_death).await;
             drop(waiting);
-            on_end(end);
+            if let Some(end) = end {
+                on_end(end);
+            }
         });
         Ok(Tunnel(outbound))
+    }
+}
+
+/// Passes messages on in both directions. `None`: this side dropped the tunnel.
+async fn relay_messages(
+    socket: &mut WebSocketStream<Upgraded>,
+    waiting: &mut mpsc::Receiver<String>,
+    mut on_message: impl FnMut(&str),
+    peer_death: impl Future<Output = ()>,
+) -> Option<TunnelEnd> {
+    tokio::pin!(peer_death);
+    loop {
+        tokio::select! {
+            text = waiting.recv() => {
+                let Some(text) = text else {
+                    // If the close frame is lost, the other node still sees the connection end.
+                    let _ = socket.close(None).await;
+                    return None;
+                };
+                if socket.send(Message::text(text)).await.is_err() {
+                    return Some(TunnelEnd::Lost);
+                }
+            }
+            message = socket.next() => match message {
+                Some(Ok(Message::Text(text))) => on_message(text.as_str()),
+                Some(Ok(Message::Close(frame))) => {
+                    let code = frame.map_or(0, |frame| u16::from(frame.code));
+                    return Some(match code {
+                        close_code::REPLACED => TunnelEnd::Replaced,
+                        close_code::UNAUTHENTICATED => TunnelEnd::Refused,
+                        _ => TunnelEnd::Lost,
+                    });
+                }
+                Some(Ok(_)) => {}
+                Some(Err(_)) | None => return Some(TunnelEnd::Lost),
+            },
+            () = &mut peer_death => return Some(TunnelEnd::Lost),
+        }
     }
 }
 

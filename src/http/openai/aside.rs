@@ -20,7 +20,7 @@ use crate::{
     errors::{Code, Problem},
 };
 use colloquy_core::{ids::PlayerId, scope::Principal};
-use colloquy_dialogue::aside::{AsideRequest, answer_aside};
+use colloquy_dialogue::aside::{AsideAnswer, AsideRequest, answer_aside};
 use colloquy_memory::authored::Npc;
 
 /// Answers without a turn. A stream has the whole answer in one chunk.
@@ -39,24 +39,14 @@ pub async fn answer(
         let detail = "players may ask for nothing beside the talk here (setting `chat.players_use_proxy`)";
         return Err(Problem::new(Code::Forbidden, detail).with_param("messages"));
     }
-    let client = if is_own {
-        completion_request.client_fields(principal)
-    } else {
-        completion_request.sampling_fields(principal)
-    };
     let request = AsideRequest {
         messages: completion_request.messages.iter().map(to_chat_message).collect(),
-        client: Arc::new(client),
+        client: Arc::new(completion_request.fields_for_model(principal, is_own)),
         player,
     };
     let answer = answer_aside(&state.services, &principal.scope(), npc, request).await;
     let answer = answer.map_err(|error| Problem::from(&error))?;
     let usage = CompletionUsage::from(answer.usage.seen_by(principal.role));
-    let finish_reason = match answer.at_cap {
-        true => FinishReason::Length,
-        false if answer.tool_calls.is_empty() => FinishReason::Stop,
-        false => FinishReason::ToolCalls,
-    };
     let id = StreamedAnswer::new_id();
     let created = state.services.clock.now().timestamp();
     if !completion_request.stream {
@@ -67,16 +57,39 @@ pub async fn answer(
             model: &completion_request.model,
             choices: vec![Choice {
                 index: 0,
+                finish_reason: finish_reason_of(&answer),
                 message: AnswerMessage::new(answer.text, answer.tool_calls),
                 logprobs: None,
-                finish_reason,
             }],
             usage,
         }));
     }
+    let frames = frames_of_answer(completion_request, &id, created, &answer, usage);
+    Ok(HttpResponse::Ok()
+        .insert_header((header::CACHE_CONTROL, "no-cache"))
+        .content_type("text/event-stream")
+        .body(frames.concat()))
+}
+
+fn finish_reason_of(answer: &AsideAnswer) -> FinishReason {
+    match answer.at_cap {
+        true => FinishReason::Length,
+        false if answer.tool_calls.is_empty() => FinishReason::Stop,
+        false => FinishReason::ToolCalls,
+    }
+}
+
+/// Returns the frames of a stream with the whole answer. `created`: seconds since 1970.
+fn frames_of_answer(
+    completion_request: &ChatCompletionRequest,
+    id: &str,
+    created: i64,
+    answer: &AsideAnswer,
+    usage: CompletionUsage,
+) -> Vec<Bytes> {
     let chunk = |choices: &[ChunkChoice<'_>], usage| {
         to_frame(&ChatChunk {
-            id: &id,
+            id,
             object: "chat.completion.chunk",
             created,
             model: &completion_request.model,
@@ -98,14 +111,14 @@ pub async fn answer(
     let without_usage = ChunkUsage::before_end(completion_request.include_usage);
     let mut frames: Vec<Bytes> = vec![
         chunk(&[choice(text_delta, None)], without_usage),
-        chunk(&[choice(Delta::default(), Some(finish_reason))], without_usage),
+        chunk(
+            &[choice(Delta::default(), Some(finish_reason_of(answer)))],
+            without_usage,
+        ),
     ];
     if completion_request.include_usage {
         frames.push(chunk(&[], ChunkUsage::Total(usage)));
     }
     frames.push(DONE);
-    Ok(HttpResponse::Ok()
-        .insert_header((header::CACHE_CONTROL, "no-cache"))
-        .content_type("text/event-stream")
-        .body(frames.concat()))
+    frames
 }

@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 
+use chrono::{DateTime, Utc};
 use sha2::{Digest as _, Sha256};
 
 use super::{
@@ -75,18 +76,8 @@ pub async fn find_or_make_character<A>(
     let now = state.services.clock.now();
     let language = language_of(sorted_messages);
     if store.load_world(&caller.scope, &world).await?.is_none() {
-        let new_world = World {
-            id: world.clone(),
-            name: format!("Chats of {player}"),
-            premise: String::new(),
-            language,
-            rules: Vec::new(),
-            settings: model.map_or_else(WorldSettings::default, |model| model.settings.clone()),
-            lore_version: 0,
-            tenant: TenantTier::default(),
-            version: 0,
-            updated_at: now,
-        };
+        let settings = model.map_or_else(WorldSettings::default, |model| model.settings.clone());
+        let new_world = world_of_player(&world, player, language, settings, now);
         let edit = caller.new_edit(state, "world.put", &world);
         // Another request may have made the world meanwhile.
         let _made_or_known: PutOutcome = store.put_world(&caller.scope, &new_world, Some(0), &edit).await?;
@@ -107,6 +98,27 @@ pub async fn find_or_make_character<A>(
     };
     put_npc(state, caller, &new_npc, Some(0)).await?;
     Ok(new_npc)
+}
+
+fn world_of_player(
+    id: &WorldId,
+    player: &PlayerId,
+    language: Language,
+    settings: WorldSettings,
+    now: DateTime<Utc>,
+) -> World {
+    World {
+        id: id.clone(),
+        name: format!("Chats of {player}"),
+        premise: String::new(),
+        language,
+        rules: Vec::new(),
+        settings,
+        lore_version: 0,
+        tenant: TenantTier::default(),
+        version: 0,
+        updated_at: now,
+    }
 }
 
 async fn put_npc<A>(

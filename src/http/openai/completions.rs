@@ -77,13 +77,7 @@ pub async fn create_chat_completion(
         is_named,
     } = &speaker;
     let is_own = *is_own;
-    let key = ThreadKey {
-        tenant: caller.principal.tenant.clone(),
-        player,
-        world: npc.world.clone(),
-        npc: npc.id.clone(),
-        name: session_name(&request)?,
-    };
+    let key = ThreadKey::new(&caller.principal, player, npc, session_name(&request)?);
     let mut thread = state.threads.lock(&key).await;
     let is_aside = if is_own && !*is_named {
         !completion_request.stream && sorted_messages.transcript.turns.is_empty()
@@ -240,6 +234,22 @@ fn own_prompt(sorted_messages: SortedMessages, alignment: &TranscriptAlignment) 
     prompt
 }
 
+/// Counts an import of missing turns as lines of the player.
+fn count_import<A>(
+    state: &AppState,
+    caller: &Authorized<A>,
+    player: &PlayerId,
+    alignment: &TranscriptAlignment,
+) -> Result<(), Problem> {
+    let per_line = usize::try_from(state.chat.imported_turns_per_line)
+        .unwrap_or(usize::MAX)
+        .max(1);
+    for _ in 0..(alignment.missing.len() / per_line).min(MAX_LINES_OF_IMPORT) {
+        caller.count_turn(state, player)?;
+    }
+    Ok(())
+}
+
 impl PreparedTalk {
     /// Makes the turns of the session those of the request, up to the point where the NPC speaks.
     ///
@@ -270,26 +280,16 @@ impl PreparedTalk {
             is_own,
             ..
         } = speaker;
-        let per_line = usize::try_from(state.chat.imported_turns_per_line)
-            .unwrap_or(usize::MAX)
-            .max(1);
-        for _ in 0..(alignment.missing.len() / per_line).min(MAX_LINES_OF_IMPORT) {
-            caller.count_turn(state, &key.player)?;
-        }
-        let mut client = if is_own {
-            completion_request.client_fields(&caller.principal)
-        } else {
-            completion_request.sampling_fields(&caller.principal)
-        };
+        count_import(state, caller, &key.player, &alignment)?;
+        let mut client = completion_request.fields_for_model(&caller.principal, is_own);
         alignment.request = match alignment.request {
             // The reply may be tool calls, which are no turn. So the turn is taken back, and none is replaced.
             TranscriptRequest::AnswerAgain(line) if client.asks_for_tools() => TranscriptRequest::Answer(line),
-            TranscriptRequest::GoOn => {
-                client.forbid_tool_calls();
-                TranscriptRequest::GoOn
-            }
             other => other,
         };
+        if alignment.request == TranscriptRequest::GoOn {
+            client.forbid_tool_calls();
+        }
         check_answer(state, &caller.principal, &key.player, &dialogue, &alignment)?;
         follow_transcript(state, &caller.principal, &dialogue, &alignment, &mut thread).await?;
         Ok(Self {
@@ -342,29 +342,12 @@ impl PreparedTalk {
 
     /// Asks for a reply. Each later reply takes the place of the reply before. `re` marks the events of the turn.
     pub async fn begin_reply(&self, is_first: bool, re: Option<Arc<str>>) -> Result<RunningReply, DialogueError> {
-        let template = &self.chat;
-        let chat = ChatRequest::for_reply(
-            template.scene_notes.clone(),
-            Arc::clone(&template.client),
-            template.own_prompt.clone(),
-        )
-        .after_tools(template.tools.clone())
-        .with_tool_calls_for(self.tool_calls.clone());
-        let chat = match self.turn_id {
-            Some(id) => chat.with_turn_id(id),
-            None => chat,
-        };
         let is_anew = is_first || self.may_call_tools();
-        let says_line = is_anew && matches!(self.request, TranscriptRequest::Answer(_));
-        let chat = Arc::new(if says_line {
-            chat.with_if_head(self.number.saturating_sub(1))
-        } else {
-            chat
-        });
+        let chat = Arc::new(self.request_reply(is_anew));
         let sessions = &self.state.sessions;
         let scope = self.principal.scope();
         let goes_on = self.goes_on();
-        let tools = &template.tools;
+        let tools = &self.chat.tools;
         if !is_first && is_anew {
             self.take_back_choice().await?;
         }
@@ -414,6 +397,26 @@ impl PreparedTalk {
             known_chars,
             heard_chars: tools.begun_reply.chars().count(),
         })
+    }
+
+    /// The request of a reply. `is_anew`: the reply takes the place of no turn.
+    fn request_reply(&self, is_anew: bool) -> ChatRequest {
+        let template = &self.chat;
+        let chat = ChatRequest::for_reply(
+            template.scene_notes.clone(),
+            Arc::clone(&template.client),
+            template.own_prompt.clone(),
+        )
+        .after_tools(template.tools.clone())
+        .with_tool_calls_for(self.tool_calls.clone());
+        let chat = match self.turn_id {
+            Some(id) => chat.with_turn_id(id),
+            None => chat,
+        };
+        if is_anew && matches!(self.request, TranscriptRequest::Answer(_)) {
+            return chat.with_if_head(self.number.saturating_sub(1));
+        }
+        chat
     }
 
     /// Takes back a choice before the next one. Nothing is replaced, because the next choice may be no turn.

@@ -6,8 +6,14 @@ use chrono::{DateTime, Utc};
 use moka::sync::Cache;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use colloquy_core::ids::{DialogueId, NpcId, PlayerId, TenantId, WorldId};
-use colloquy_memory::chat_transcript::{StoredTurn, TextPrint, TranscriptTurn};
+use colloquy_core::{
+    ids::{DialogueId, NpcId, PlayerId, TenantId, WorldId},
+    scope::Principal,
+};
+use colloquy_memory::{
+    authored::Npc,
+    chat_transcript::{StoredTurn, TextPrint, TranscriptTurn},
+};
 use colloquy_ports::ledger::dialogues::Dialogue;
 
 /// The number of talks whose lines the node keeps: about 30 bytes for a line.
@@ -24,6 +30,18 @@ pub struct ThreadKey {
     pub npc: NpcId,
     /// `X-Colloquy-Session`; empty: the request names no talk.
     pub name: String,
+}
+
+impl ThreadKey {
+    pub fn new(principal: &Principal, player: PlayerId, npc: &Npc, name: String) -> Self {
+        Self {
+            tenant: principal.tenant.clone(),
+            player,
+            world: npc.world.clone(),
+            npc: npc.id.clone(),
+            name,
+        }
+    }
 }
 
 /// The talks of chat programs on this node. A copy: everything is in the ledger too.

@@ -42,47 +42,37 @@ const SILENT_LINE: &str = "*says nothing*";
 
 /// Sorts the messages for the character `speaker`. Lines of other members of a group are what the speaker hears.
 pub fn sort_messages(messages: &[InputMessage], speaker: Option<&str>) -> SortedMessages {
-    let speaks = |message: &InputMessage| matches!(message.role, InputRole::User | InputRole::Assistant);
-    let is_talk = |message: &InputMessage| speaks(message) && !is_example(message);
+    let is_talk = |message: &InputMessage| message.role.speaks() && !is_example(message);
     let first_line = messages.iter().position(is_talk).unwrap_or(messages.len());
     let names = NamesInLines::find(&messages[..first_line], &messages[first_line..], speaker);
     let mut builder = TranscriptBuilder::default();
     let mut notes = Vec::new();
     let mut trailing: Vec<String> = Vec::new();
     let mut talk = Vec::new();
-    let is_line = |message: &InputMessage| match message.role {
-        InputRole::User => true,
-        InputRole::Assistant => names.is_of_another(message),
-        InputRole::System | InputRole::Tool => false,
-    };
     for message in messages[first_line..].iter().filter(|message| !is_example(message)) {
         let text = names.without_name(message);
+        let is_line = message.role.speaks() && (message.role == InputRole::User || names.is_of_another(message));
         if message.calls_tools {
             builder.reopen_last_reply();
-        } else if !text.is_empty() && is_line(message) {
+        } else if !text.is_empty() && is_line {
             builder.finish_begun_reply();
         }
         let turn = builder.turns.len();
+        if message.role == InputRole::Assistant && !message.calls_tools && SILENT_REPLIES.contains(&text) {
+            // The user stopped the reply before its first word, or the NPC said no word.
+            continue;
+        }
+        if message.role == InputRole::System && !text.is_empty() {
+            if !only_names_speaker(text) {
+                notes.push(text.to_owned());
+            }
+            trailing.push(text.to_owned());
+        }
         let has_words = match message.role {
-            InputRole::User => match unwrap_speech(text) {
-                Some(speech) if split_name(&speech).is_some() => builder.add_line_of_another(&speech),
-                Some(speech) => builder.add_line(&speech),
-                None => builder.add_line(text),
-            },
+            InputRole::User => builder.add_line_of_user(text),
             InputRole::Assistant if message.calls_tools => builder.begin_reply(text),
-            InputRole::Assistant if SILENT_REPLIES.contains(&text) => {
-                // The user stopped the reply before its first word, or the NPC said no word.
-                continue;
-            }
-            InputRole::Assistant if names.is_of_another(message) => builder.add_line_of_another(&message.text),
+            InputRole::Assistant if is_line => builder.add_line_of_another(&message.text),
             InputRole::Assistant => builder.add_reply(text),
-            InputRole::System if !text.is_empty() => {
-                if !only_names_speaker(text) {
-                    notes.push(text.to_owned());
-                }
-                trailing.push(text.to_owned());
-                false
-            }
             InputRole::System | InputRole::Tool => false,
         };
         if has_words {
@@ -92,9 +82,7 @@ pub fn sort_messages(messages: &[InputMessage], speaker: Option<&str>) -> Sorted
     }
     let end = builder.end_with(&trailing);
     if let (TranscriptEnd::Reply, Some(last_turn)) = (&end, builder.turns.last()) {
-        let last_reply = SpokenText::new(&last_turn.reply_text);
-        notes.retain(|note| !last_reply.is_only_to_go_on(note));
-        talk.retain(|(_, message)| message.role != ChatRole::System || !last_reply.is_only_to_go_on(&message.content));
+        leave_out_nudges(&last_turn.reply_text, &mut notes, &mut talk);
     }
     let ends_with_reply = builder.line.is_empty() && !builder.turns.is_empty() && !builder.calls_tools;
     let tools = builder.calls_tools.then(|| ToolExchange {
@@ -112,6 +100,13 @@ pub fn sort_messages(messages: &[InputMessage], speaker: Option<&str>) -> Sorted
         talk,
         tools,
     }
+}
+
+/// Leaves out the notes and system messages that only ask to go on with the last reply.
+fn leave_out_nudges(last_reply: &str, notes: &mut Vec<String>, talk: &mut Vec<(usize, ChatMessage)>) {
+    let last_reply = SpokenText::new(last_reply);
+    notes.retain(|note| !last_reply.is_only_to_go_on(note));
+    talk.retain(|(_, message)| message.role != ChatRole::System || !last_reply.is_only_to_go_on(&message.content));
 }
 
 /// Returns the replies, calls and results after the line at the position `turn`.
@@ -154,6 +149,15 @@ impl TranscriptBuilder {
         }
         self.line.add(text.to_owned(), false);
         !text.is_empty()
+    }
+
+    /// Adds words of the player, or of another member of a group in the player's message. True if there were words.
+    fn add_line_of_user(&mut self, text: &str) -> bool {
+        match unwrap_speech(text) {
+            Some(speech) if split_name(&speech).is_some() => self.add_line_of_another(&speech),
+            Some(speech) => self.add_line(&speech),
+            None => self.add_line(text),
+        }
     }
 
     /// Adds words of somebody else whom the NPC hears, with the name before. True if there were words.

@@ -57,6 +57,13 @@ pub enum InputRole {
     Tool,
 }
 
+impl InputRole {
+    /// True if a message of the role is spoken in the talk.
+    pub const fn speaks(self) -> bool {
+        matches!(self, Self::User | Self::Assistant)
+    }
+}
+
 /// A message of a request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct InputMessage {
@@ -181,9 +188,18 @@ impl ChatCompletionRequest {
         Err(Problem::invalid_field("functions", detail))
     }
 
+    /// Returns the fields for the model. `is_own`: the chat program describes the character.
+    pub fn fields_for_model(&self, principal: &Principal, is_own: bool) -> ClientFields {
+        if is_own {
+            self.client_fields(principal)
+        } else {
+            self.sampling_fields(principal)
+        }
+    }
+
     /// Returns the fields for the model of a character that the chat program describes: all that the server does not
     /// set, and of players only known ones.
-    pub fn client_fields(&self, principal: &Principal) -> ClientFields {
+    fn client_fields(&self, principal: &Principal) -> ClientFields {
         let is_player = principal.role == Role::Player;
         let player_fields = [&SAMPLING_FIELDS[..], &AUTHORS_FIELDS, &CHARACTER_FIELDS];
         let is_permitted = |name: &str| {
@@ -202,7 +218,7 @@ impl ChatCompletionRequest {
     }
 
     /// Returns the fields for the reply model of an authored NPC.
-    pub fn sampling_fields(&self, principal: &Principal) -> ClientFields {
+    fn sampling_fields(&self, principal: &Principal) -> ClientFields {
         let is_player = principal.role == Role::Player;
         let is_permitted = |name: &str| SAMPLING_FIELDS.contains(&name) || !is_player && AUTHORS_FIELDS.contains(&name);
         let fields = self

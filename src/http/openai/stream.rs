@@ -32,7 +32,10 @@ use colloquy_core::{
     ids::{DialogueId, TurnId},
     scope::Principal,
 };
-use colloquy_dialogue::{events::EventBody, turn::TurnError};
+use colloquy_dialogue::{
+    events::EventBody,
+    turn::{ChatRequest, TurnError},
+};
 use colloquy_memory::turn::{Turn, TurnStatus, Usage};
 
 /// A comment, which clients skip.
@@ -345,6 +348,17 @@ impl ReplyStream {
         let Some(outcome) = outcome.transpose()? else {
             return Ok(None);
         };
+        Ok(Some(self.send_end(form, &outcome, &running.chat, shown_chars).await))
+    }
+
+    /// Sends the end of a reply of which `shown_chars` Unicode scalar values were sent.
+    async fn send_end(
+        &mut self,
+        form: &mut impl ReplyFrames,
+        outcome: &ReplyOutcome,
+        chat: &ChatRequest,
+        shown_chars: usize,
+    ) -> SentReply {
         // A repeated line has no events, and a slow event may be behind the commit.
         let unsent_text: String = outcome.text().chars().skip(shown_chars).collect();
         if !unsent_text.is_empty() {
@@ -352,13 +366,13 @@ impl ReplyStream {
         }
         let status = outcome.turn().map_or(TurnStatus::Completed, |turn| turn.status);
         let usage = outcome.usage_for(self.talk.principal.role);
-        let ending = form.ending(outcome.finish_reason(&running.chat), status, usage);
+        let ending = form.ending(outcome.finish_reason(chat), status, usage);
         let _ = self.send(ending, usize::MAX).await;
-        self.talk.record_outcome(&outcome);
-        Ok(Some(SentReply {
+        self.talk.record_outcome(outcome);
+        SentReply {
             is_turn: outcome.turn().is_some(),
             usage,
-        }))
+        }
     }
 
     /// Sends a frame. `reply_chars` is the length of the reply up to its end, in Unicode scalar values.

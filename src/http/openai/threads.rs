@@ -153,25 +153,8 @@ impl KnownSessions {
     ) -> Result<Option<FoundThread>, Problem> {
         let compared = ComparedTranscript::new(transcript);
         if let Ok(id) = key.name.parse::<DialogueId>() {
-            let dialogue = reachable_open_session(state, principal, id).await?;
-            let is_of_player = dialogue.player.as_ref() == Some(&key.player);
-            if dialogue.world != key.world || !dialogue.npcs.contains(&key.npc) || !is_of_player {
-                return Err(Problem::not_found("session of this model"));
-            }
-            let turns = self.read_turns(state, principal, &dialogue).await?;
-            if transcript.turns.is_empty() && transcript.end == TranscriptEnd::Line(String::new()) && !turns.is_empty()
-            {
-                return Err(Problem::invalid_field(
-                    "messages",
-                    "have no line for the session that the request names",
-                ));
-            }
-            let alignment = align_transcript(&compared, turns);
-            if alignment.shared_turns == 0 && !transcript.turns.is_empty() && !turns.is_empty() {
-                let detail = "have no line in common with the session that the request names";
-                return Err(Problem::invalid_field("messages", detail));
-            }
-            return Ok(Some(continue_lone_line(dialogue, alignment, transcript)));
+            let named_session = self.find_named_session(state, principal, key, id, &compared);
+            return named_session.await.map(Some);
         }
         let is_its_talk = |dialogue: &Dialogue, alignment: &TranscriptAlignment| {
             !key.name.is_empty() || !alignment.may_be_another_talk(dialogue.head_turn)
@@ -211,6 +194,36 @@ impl KnownSessions {
         let has_line = matches!(&transcript.end, TranscriptEnd::Line(line) if !line.is_empty());
         let lone = newest.filter(|_| transcript.turns.is_empty() && has_line);
         Ok(best.or_else(|| lone.map(|(dialogue, alignment)| continue_lone_line(dialogue, alignment, transcript))))
+    }
+
+    /// Returns the session whose id is the name of the talk.
+    async fn find_named_session(
+        &mut self,
+        state: &AppState,
+        principal: &Principal,
+        key: &ThreadKey,
+        id: DialogueId,
+        compared: &ComparedTranscript<'_>,
+    ) -> Result<FoundThread, Problem> {
+        let transcript = compared.transcript;
+        let dialogue = reachable_open_session(state, principal, id).await?;
+        let is_of_player = dialogue.player.as_ref() == Some(&key.player);
+        if dialogue.world != key.world || !dialogue.npcs.contains(&key.npc) || !is_of_player {
+            return Err(Problem::not_found("session of this model"));
+        }
+        let turns = self.read_turns(state, principal, &dialogue).await?;
+        if transcript.turns.is_empty() && transcript.end == TranscriptEnd::Line(String::new()) && !turns.is_empty() {
+            return Err(Problem::invalid_field(
+                "messages",
+                "have no line for the session that the request names",
+            ));
+        }
+        let alignment = align_transcript(compared, turns);
+        if alignment.shared_turns == 0 && !transcript.turns.is_empty() && !turns.is_empty() {
+            let detail = "have no line in common with the session that the request names";
+            return Err(Problem::invalid_field("messages", detail));
+        }
+        Ok(continue_lone_line(dialogue, alignment, transcript))
     }
 
     /// Returns the turns of a session, read again if the session has changed. The session becomes the last one.

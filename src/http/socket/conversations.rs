@@ -21,7 +21,7 @@ use colloquy_actors::{
     npc_conversation::handle::joined_session_id,
 };
 use colloquy_core::{
-    ids::DialogueId,
+    ids::{DialogueId, PlayerId},
     scope::{Principal, Role},
 };
 use colloquy_ports::ledger::dialogues::DialogueStatus;
@@ -105,16 +105,8 @@ impl SocketState {
             None => None,
             Some(text) => {
                 let player = joining_player(principal, message.player_id.clone())?;
-                self.state.sessions.check_line(text)?;
-                if self.state.sessions.is_draining() {
-                    // Checked before the cut: the line could not be said.
-                    return Err(DialogueError::Draining.into());
-                }
-                self.state.limits.check_player_turn(&principal.tenant, &player)?;
                 let session = key.as_deref().map(|key| joined_session_id(id, &player, key));
-                if session.is_none_or(|session| self.subscription_of(session).is_none()) {
-                    self.check_session_limit()?;
-                }
+                self.check_joining_line(principal, &player, text, session)?;
                 if let Some(key) = &key
                     && let Some(joined) = conversations
                         .find_joined_session(&scope, id, &player, key, text)
@@ -132,24 +124,22 @@ impl SocketState {
                 Some((player, text.clone()))
             }
         };
-        let heard_length = parse_heard(message.heard_chars, message.heard_utf16)?;
-        let player = speaks.as_ref().map(|(player, _)| player.clone());
+        let speaking_player = speaks.as_ref().map(|(player, _)| player);
         let command = InterruptCommand {
             turn: message.turn,
-            heard_length,
+            heard_length: parse_heard(message.heard_chars, message.heard_utf16)?,
             key: key.clone(),
             if_head: message.if_head,
             who: Principal {
-                player: player.or_else(|| principal.player.clone()),
+                player: speaking_player.or(principal.player.as_ref()).cloned(),
                 ..principal.clone()
             },
         };
         if let Some(player) = &command.who.player {
             self.state.check_player_share(&scope, player).await?;
         }
-        // An interrupt with a line was counted as a line.
-        if let Some(player) = principal.player.as_ref().filter(|_| speaks.is_none()) {
-            self.state.limits.check_player_cut(&principal.tenant, player)?;
+        if speaks.is_none() {
+            self.count_cut(principal)?;
         }
         let outcome = conversations.interrupt_conversation(&scope, id, command).await?;
         send_interrupt_outcome(connection, principal, id, &outcome, re);
@@ -160,6 +150,34 @@ impl SocketState {
             .join_conversation(&scope, id, player, key.as_deref())
             .await?;
         self.enter_and_say(connection, principal, created, text, key, re).await
+    }
+
+    /// Counts an interrupt of a player without a line. An interrupt with a line was counted as a line.
+    fn count_cut(&self, principal: &Principal) -> Result<(), Problem> {
+        if let Some(player) = &principal.player {
+            self.state.limits.check_player_cut(&principal.tenant, player)?;
+        }
+        Ok(())
+    }
+
+    /// Checks before a cut that the player's line can be said. `session`: the session that the line joins, if the
+    /// interrupt has a key.
+    fn check_joining_line(
+        &self,
+        principal: &Principal,
+        player: &PlayerId,
+        text: &str,
+        session: Option<DialogueId>,
+    ) -> Result<(), Problem> {
+        self.state.sessions.check_line(text)?;
+        if self.state.sessions.is_draining() {
+            return Err(DialogueError::Draining.into());
+        }
+        self.state.limits.check_player_turn(&principal.tenant, player)?;
+        if session.is_none_or(|session| self.subscription_of(session).is_none()) {
+            self.check_session_limit()?;
+        }
+        Ok(())
     }
 
     /// Subscribes to the session of a player who joined, and says the player's line.

@@ -110,13 +110,7 @@ impl TalkRequest {
                     .load_npc(&caller.scope, world, npc)
                     .await?;
                 let npc = npc.ok_or_else(|| no_such_model(&model))?;
-                let key = ThreadKey {
-                    tenant: caller.principal.tenant.clone(),
-                    player,
-                    world: npc.world,
-                    npc: npc.id,
-                    name: self.name,
-                };
+                let key = ThreadKey::new(&caller.principal, player, &npc, self.name);
                 TalkStart::Open(Box::new(Talk::find_or_make(state, caller, key, target).await?))
             }
             ChatTarget::Character(_) => TalkStart::Later(Box::new(LaterTalk {
@@ -200,13 +194,7 @@ impl LaterTalk {
         };
         let messages: Vec<InputMessage> = head.iter().map(system).collect();
         let speaker = resolve_speaker(state, caller, &self.player, &self.target, &messages).await?;
-        let key = ThreadKey {
-            tenant: caller.principal.tenant.clone(),
-            player: self.player.clone(),
-            world: speaker.npc.world,
-            npc: speaker.npc.id,
-            name: self.name.clone(),
-        };
+        let key = ThreadKey::new(&caller.principal, self.player.clone(), &speaker.npc, self.name.clone());
         Talk::find_or_make(state, caller, key, self.target.clone()).await
     }
 }

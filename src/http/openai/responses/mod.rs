@@ -93,13 +93,7 @@ async fn begin_talk<A>(
         Some(name) => name.clone(),
         None => session_name(request)?,
     };
-    let key = ThreadKey {
-        tenant: caller.principal.tenant.clone(),
-        player,
-        world: speaker.npc.world.clone(),
-        npc: speaker.npc.id.clone(),
-        name,
-    };
+    let key = ThreadKey::new(&caller.principal, player, &speaker.npc, name);
     let mut thread = state.threads.lock(&key).await;
     // Clients name what a lone line follows. Without a name, the line begins a session.
     let transcript = &speaker.sorted_messages.transcript;

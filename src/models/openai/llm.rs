@@ -271,13 +271,9 @@ impl Llm for OpenAiLlm {
         let content = match answer.content {
             Some(content) => content.into_text(),
             None if calls_tools => String::new(),
-            None => {
-                return Err(match answer.refusal {
-                    Some(_) => declined_error(),
-                    None if has_thought_beside => only_thought_error(),
-                    None => LlmError::Broken("the answer is empty".into()),
-                });
-            }
+            None if answer.refusal.is_some() => return Err(declined_error()),
+            None if has_thought_beside => return Err(only_thought_error()),
+            None => return Err(LlmError::Broken("the answer is empty".into())),
         };
         let spoken_answer = cut_thoughts(&content);
         let has_thought = has_thought_beside || spoken_answer.has_thought;

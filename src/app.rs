@@ -32,10 +32,12 @@ use chrono::{DateTime, Utc};
 use prometheus::Registry;
 
 use self::{
+    cluster::ClusterNode,
     data_folder::DataFolder,
     instrumented::{InstrumentedBuffers, InstrumentedIndex, InstrumentedTurns},
     metrics_address::MetricsServer,
     steady_clock::SteadyClock,
+    stores::FactIndexes,
 };
 pub use self::{
     ledger::{has_tenant, migrate_schema as migrate_ledger},
@@ -116,44 +118,22 @@ impl Application {
 
         let registry = Registry::new();
         let (mut services, indexes) = stores::open_stores(config, clock.clone(), ids.clone()).await?;
-        let turns = InstrumentedTurns::new(services.ledger.turns.clone(), clock.clone(), &registry)?;
-        services.ledger.turns = Arc::new(turns);
-        services.buffers = Arc::new(InstrumentedBuffers::new(services.buffers, &registry)?);
-        let indexes = indexes.try_map(|index| {
-            let observed = InstrumentedIndex::new(index, &registry)?;
-            Ok::<_, prometheus::Error>(Arc::new(observed) as Arc<dyn FactIndex>)
-        })?;
-        services.index = indexes.with_held_index(indexes.local_index.clone());
+        let indexes = instrument_stores(&mut services, indexes, &registry)?;
         ensure_tenants(&services.ledger, &config.tenants, clock.now()).await?;
         if config.demo.enabled {
             demo::ensure_demo(&services.ledger, &ids, clock.now()).await?;
         }
-        let authenticator = Authenticator::new(auth.clone(), machine_clock, services.ledger.tenants.clone())?;
-        // Revocations are loaded before any request is served.
-        authenticator.catch_up(&*services.ledger.revocations).await?;
-        services.disabled = authenticator.disabled_tenants().clone();
+        let authenticator = open_authenticator(auth.clone(), machine_clock, &mut services).await?;
 
-        let listen: ListenAddress = config.server.listen.parse().map_err(anyhow::Error::msg)?;
-        let listener = TcpListener::bind(listen.0)
-            .with_context(|| format!("cannot listen on {}; is another server running there?", listen.0))?;
+        let listener = bind_listener(config)?;
         let address = listener.local_addr()?;
 
         let several = cluster::join_cluster(config, &mut services, &indexes, &listener).await?;
-        // An index that needs longer is completed while the server already handles turns.
-        let ready = tokio::time::timeout(SHARED_INDEX_WAIT, jobs::activate_index(&services)).await;
-        let behind = ready.ok().and_then(Result::ok).unwrap_or_default();
+        let behind = wait_for_index(&services).await;
         let nodes = several.as_ref().map(|several| several.nodes.clone());
-        let sessions = match several {
-            Some(several) => Dialogues::start_in_cluster(services.clone(), config.actors.clone(), several.membership),
-            None => Dialogues::start(services.clone(), folder.node_id(&ids)?, config.actors.clone()),
-        };
+        let sessions = start_sessions(config, services.clone(), several, &folder)?;
         let connections = ConnectionRegistry::start_watching(descriptors::connection_limits(config), clock.clone());
-        let socket = SocketSettings {
-            // Each socket is a connection.
-            max_open: config.socket.max_open.min(connections.max_open()),
-            ..config.socket.clone()
-        };
-        let sockets = SocketHub::start(socket, clock.clone());
+        let sockets = start_sockets(config, &connections, clock.clone());
         let limits = RateLimits::new(config.limits.clone(), connections.max_open());
         metrics::register_metrics(&registry, &services, &sessions, &sockets, &connections, &limits)?;
         let readiness = Readiness::default();
@@ -181,12 +161,7 @@ impl Application {
         let metrics = MetricsServer::bind_if_configured(config, &state)?;
         let state = web::Data::new(state);
         http::refusals::catch_up(&state).await?;
-        let shared = state.clone();
-        let server = transport::start_server(listener, config.server.workers, &connections, move |app| {
-            let chat = Arc::clone(&shared.chat);
-            app.app_data(shared.clone())
-                .configure(move |cfg| http::configure(cfg, &chat));
-        })?;
+        let server = start_server(config, listener, &connections, state.clone())?;
         readiness.set(true);
         tracing::info!(%address, "listening");
         Ok(Self {
@@ -300,6 +275,88 @@ impl Application {
         drop(folder);
         Ok(())
     }
+}
+
+/// Counts and times the calls to the stores.
+fn instrument_stores(
+    services: &mut Services,
+    indexes: FactIndexes,
+    registry: &Registry,
+) -> prometheus::Result<FactIndexes> {
+    let turns = InstrumentedTurns::new(services.ledger.turns.clone(), services.clock.clone(), registry)?;
+    services.ledger.turns = Arc::new(turns);
+    services.buffers = Arc::new(InstrumentedBuffers::new(services.buffers.clone(), registry)?);
+    let indexes = indexes.try_map(|index| {
+        let observed = InstrumentedIndex::new(index, registry)?;
+        Ok::<_, prometheus::Error>(Arc::new(observed) as Arc<dyn FactIndex>)
+    })?;
+    services.index = indexes.with_held_index(indexes.local_index.clone());
+    Ok(indexes)
+}
+
+/// Builds the authenticator. Revocations are loaded before any request is served.
+async fn open_authenticator(
+    settings: AuthSettings,
+    clock: Arc<dyn Clock>,
+    services: &mut Services,
+) -> anyhow::Result<Authenticator> {
+    let authenticator = Authenticator::new(settings, clock, services.ledger.tenants.clone())?;
+    authenticator.catch_up(&*services.ledger.revocations).await?;
+    services.disabled = authenticator.disabled_tenants().clone();
+    Ok(authenticator)
+}
+
+/// Starts the actors. `several`: the membership in a cluster. A single server has the id in its data folder.
+fn start_sessions(
+    config: &Config,
+    services: Services,
+    several: Option<ClusterNode>,
+    folder: &DataFolder,
+) -> anyhow::Result<Dialogues> {
+    let settings = config.actors.clone();
+    Ok(match several {
+        Some(several) => Dialogues::start_in_cluster(services, settings, several.membership),
+        None => {
+            let id = folder.node_id(&services.ids)?;
+            Dialogues::start(services, id, settings)
+        }
+    })
+}
+
+fn bind_listener(config: &Config) -> anyhow::Result<TcpListener> {
+    let listen: ListenAddress = config.server.listen.parse().map_err(anyhow::Error::msg)?;
+    TcpListener::bind(listen.0)
+        .with_context(|| format!("cannot listen on {}; is another server running there?", listen.0))
+}
+
+/// Waits at most [`SHARED_INDEX_WAIT`] for a shared index. An index that needs longer is completed while the server
+/// already handles turns.
+async fn wait_for_index(services: &Services) -> jobs::LaggingTenants {
+    let ready = tokio::time::timeout(SHARED_INDEX_WAIT, jobs::activate_index(services)).await;
+    ready.ok().and_then(Result::ok).unwrap_or_default()
+}
+
+fn start_sockets(config: &Config, connections: &ConnectionRegistry, clock: Arc<dyn Clock>) -> SocketHub {
+    let settings = SocketSettings {
+        // Each socket is a connection.
+        max_open: config.socket.max_open.min(connections.max_open()),
+        ..config.socket.clone()
+    };
+    SocketHub::start(settings, clock)
+}
+
+/// Starts the workers, which serve requests once the server is polled.
+fn start_server(
+    config: &Config,
+    listener: TcpListener,
+    connections: &ConnectionRegistry,
+    state: web::Data<AppState>,
+) -> std::io::Result<Server> {
+    transport::start_server(listener, config.server.workers, connections, move |app| {
+        let chat = Arc::clone(&state.chat);
+        app.app_data(state.clone())
+            .configure(move |cfg| http::configure(cfg, &chat));
+    })
 }
 
 /// Returns the keys and rules of tokens: from the configuration, or with the secret of the data folder.

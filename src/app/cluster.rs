@@ -20,6 +20,14 @@ pub(super) struct ClusterNode {
     pub nodes: NodeClient,
 }
 
+/// The URL for other nodes. The port 0 stands for the port of the listener.
+fn reachable_url(url: &str, listener: &TcpListener) -> anyhow::Result<String> {
+    Ok(match url.strip_suffix(":0") {
+        Some(host) => format!("{host}:{}", listener.local_addr()?.port()),
+        None => url.to_owned(),
+    })
+}
+
 /// Joins the cluster. Returns `None` if this server runs alone. From now on, changes to this node's part of the index
 /// are sent to the other nodes.
 ///
@@ -35,10 +43,7 @@ pub(super) async fn join_cluster(
     let (Some(url), Some(secret)) = (&section.url, &section.secret) else {
         return Ok(None);
     };
-    let url = match url.strip_suffix(":0") {
-        Some(host) => format!("{host}:{}", listener.local_addr()?.port()),
-        None => url.clone(),
-    };
+    let url = reachable_url(url, listener)?;
     // A restarted process is a new node. The dialogues and jobs of its predecessor are taken over as from any dead
     // node.
     let own_id: NodeId = services.ids.next_id();

@@ -143,32 +143,15 @@ impl ModelProbe<'_> {
                 return None;
             }
         }
-        let cap = !options.max_completion_tokens;
-        let variants: [(&[(&str, bool)], OpenAiLlmOptions); 3] = [
-            (
-                &[("max_completion_tokens", cap)],
-                OpenAiLlmOptions {
-                    max_completion_tokens: cap,
-                    ..options.clone()
-                },
-            ),
-            (
-                &[("send_temperature", false)],
-                OpenAiLlmOptions {
-                    send_temperature: false,
-                    ..options.clone()
-                },
-            ),
-            (
-                &[("max_completion_tokens", cap), ("send_temperature", false)],
-                OpenAiLlmOptions {
-                    max_completion_tokens: cap,
-                    send_temperature: false,
-                    ..options.clone()
-                },
-            ),
-        ];
-        for (changes, variant) in variants {
+        let cap = ("max_completion_tokens", !options.max_completion_tokens);
+        let temperature = ("send_temperature", false);
+        let variants: [&[(&str, bool)]; 3] = [&[cap], &[temperature], &[cap, temperature]];
+        for changes in variants {
+            let variant = OpenAiLlmOptions {
+                max_completion_tokens: options.max_completion_tokens ^ changes.contains(&cap),
+                send_temperature: options.send_temperature && !changes.contains(&temperature),
+                ..options.clone()
+            };
             let Ok(other_llm) = OpenAiLlm::new(self.http, variant.clone()) else {
                 continue;
             };

@@ -16,7 +16,6 @@ use colloquy::{
         in_process::fact_index::{FactIndexOptions, InProcessFactIndex},
         qdrant::{QdrantFactIndex, QdrantOptions},
     },
-    config::{Config, ConfigSources},
     ids::{NpcId, WorldId},
     memory::disclosure::audience::Knower,
     ports::{
@@ -174,7 +173,6 @@ impl BenchCollections {
 }
 
 async fn measure_on_qdrant(url: String, scope: &TenantScope, shape: &FactDistribution) {
-    let shipped = Config::load(&ConfigSources::default()).expect("the defaults are right");
     let key = std::env::var("QDRANT_API_KEY").ok();
     let kept = BenchCollections {
         client: Qdrant::from_url(&url)
@@ -190,7 +188,6 @@ async fn measure_on_qdrant(url: String, scope: &TenantScope, shape: &FactDistrib
         collection: kept.name.clone(),
         timeout: Duration::from_secs(10),
         write_timeout: Duration::from_mins(10),
-        hnsw_ef: shipped.vectors.hnsw_ef,
         embedding_model: "clustered".to_owned(),
         dimensions: DIMENSIONS,
     })

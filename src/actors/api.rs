@@ -138,11 +138,14 @@ pub struct ActorSettings {
     pub max_in_flight: usize,
     /// Dialogues that may be in memory at once on a node; 50,000.
     pub max_sessions: usize,
-    /// Listeners of a dialogue; 16.
+    /// Listeners of a dialogue; 16: a few screens of a player, and the tools of a studio.
+    #[serde(skip)]
     pub max_listeners: usize,
-    /// Events retained per dialogue for a resume; 256.
+    /// Events retained per dialogue for a resume; 256, half of the messages that may wait for a client by default.
+    #[serde(skip)]
     pub replay_events: usize,
-    /// Seconds for which events are retained; 120.
+    /// Seconds for which events are retained; 120, as long as a node owns a dialogue by default.
+    #[serde(skip)]
     pub replay_s: u64,
     /// Seconds for which a node owns a dialogue; renewed after half of the time; 120.
     pub ownership_s: u64,

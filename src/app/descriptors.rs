@@ -1,7 +1,5 @@
 //! The limit on open descriptors, and the number of connections within this limit.
 
-use std::time::Duration;
-
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::config::Config;
@@ -68,7 +66,6 @@ pub fn descriptor_room(config: &Config) -> Option<DescriptorRoom> {
 pub fn connection_limits(config: &Config) -> ConnectionLimits {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(MAX_CONNECTIONS);
     let room = usize::try_from(room_for_connections(limit, reserved_descriptors(config))).unwrap_or(usize::MAX);
-    let ms = Duration::from_millis;
     ConnectionLimits {
         max_open: match config.http.max_connections {
             // The other half is for requests. With a high limit on descriptors, memory is the real limit.
@@ -76,8 +73,7 @@ pub fn connection_limits(config: &Config) -> ConnectionLimits {
             most => most.min(room),
         },
         reserve: RESERVED_CONNECTIONS,
-        head: ms(config.http.head_timeout_ms),
-        write: ms(config.http.write_timeout_ms),
+        ..ConnectionLimits::default()
     }
 }
 

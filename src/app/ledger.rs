@@ -1,6 +1,8 @@
 //! The configured ledger: SQLite or Postgres, chosen by its URL.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+#[cfg(feature = "postgres")]
+use std::time::Duration;
 
 use anyhow::Context;
 use secrecy::ExposeSecret as _;
@@ -26,10 +28,10 @@ pub(super) async fn open_ledger(
         let options = PostgresOptions {
             connections: config.ledger.connections,
             background_connections: config.ledger.background_connections,
-            acquire_timeout: Duration::from_millis(config.ledger.acquire_timeout_ms),
             statement_timeout: Duration::from_millis(config.ledger.statement_timeout_ms),
             write_queue: config.ledger.write_queue,
             embedding_model,
+            ..PostgresOptions::default()
         };
         let ledger = postgres::open_ledger(url.expose_secret(), options, clock)
             .await
@@ -39,9 +41,9 @@ pub(super) async fn open_ledger(
     let options = SqliteOptions {
         synchronous_full: config.ledger.synchronous == Synchronous::Full,
         readers: config.ledger.readers,
-        busy_timeout: Duration::from_millis(config.ledger.busy_timeout_ms),
         write_queue: config.ledger.write_queue,
         embedding_model,
+        ..SqliteOptions::default()
     };
     let ledger = sqlite::open_ledger(url.expose_secret(), options, clock)
         .await

@@ -7,6 +7,10 @@ use anyhow::Context as _;
 use crate::config::VectorsSection;
 use colloquy_stores::qdrant::{QdrantFactIndex, QdrantOptions};
 
+/// Time limit of a write, and of a change of collections. No line waits for a write, so that the time is twenty times
+/// the default of a search.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Connects to the Qdrant at `vectors.url` on first use. The index holds vectors of `embedding_model` with
 /// `dimensions` numbers each.
 pub(super) fn open_index(
@@ -19,8 +23,7 @@ pub(super) fn open_index(
         api_key: section.api_key.clone(),
         collection: section.collection.clone(),
         timeout: Duration::from_millis(section.timeout_ms),
-        write_timeout: Duration::from_millis(section.write_timeout_ms),
-        hnsw_ef: section.hnsw_ef,
+        write_timeout: WRITE_TIMEOUT,
         embedding_model: embedding_model.to_owned(),
         dimensions,
     };

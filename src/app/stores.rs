@@ -24,6 +24,8 @@ use colloquy_stores::in_process::{
 use colloquy_telemetry as telemetry;
 
 const MIB: u64 = 1024 * 1024;
+/// Fact bodies cached on this node: two hundred for each of a thousand NPCs.
+const CACHED_FACT_BODIES: u64 = 200_000;
 
 /// The parts of the fact index.
 pub(super) struct FactIndexes {
@@ -95,7 +97,7 @@ pub(super) async fn open_stores(
         embedder,
         models: Arc::new(models),
         prompts: Arc::new(prompts),
-        memory_cache: Arc::new(MemoryCache::new(config.recall.body_cache)),
+        memory_cache: Arc::new(MemoryCache::new(CACHED_FACT_BODIES)),
         reconcile_backoff: Arc::default(),
         disabled: DisabledTenants::default(),
         clock,

@@ -9,6 +9,7 @@ mod faults;
 mod layers;
 pub mod presets;
 mod ranges;
+mod removed;
 mod rules;
 mod sections;
 mod sources;
@@ -18,9 +19,9 @@ pub use self::{
     sources::{ConfigSources, DEFAULTS, ENV_PREFIX},
 };
 pub use sections::{
-    BreakerSection, BufferSection, Config, DemoSection, EmbedderSection, EndpointSection, InputTypeName, LedgerSection,
-    ListenAddress, LlmEndpoint, LlmSection, NodeSection, RetrySection, ServerSection, Synchronous, TaskSection,
-    TasksSection, TelemetrySection, VectorsSection,
+    BufferSection, Config, DemoSection, EmbedderSection, EndpointSection, InputTypeName, LedgerSection, ListenAddress,
+    LlmEndpoint, LlmSection, NodeSection, ServerSection, Synchronous, TaskSection, TasksSection, TelemetrySection,
+    VectorsSection,
 };
 
 impl Config {

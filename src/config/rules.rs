@@ -15,6 +15,7 @@ use super::{
     layers::{MergedConfig, matches_pattern},
     presets::{PRESET_NAMES, ReasoningLevel, TokenizerName},
     ranges::RANGES,
+    removed,
     sections::{Config, ListenAddress},
 };
 use colloquy_memory::chat_models::find_faults;
@@ -61,7 +62,10 @@ pub(super) fn check_keys(merged: &MergedConfig) -> Vec<ConfigFault> {
             });
         };
         let Some(kind) = merged.kind_of(&leaf.key) else {
-            fault(unknown_key_message(merged, &leaf.key));
+            fault(match removed::constant_of(&leaf.key) {
+                Some(value) => format!("this setting was removed, and {value} always holds; delete the key"),
+                None => unknown_key_message(merged, &leaf.key),
+            });
             continue;
         };
         match leaf.kind {
@@ -344,12 +348,6 @@ fn check_numbers(config: &Config, fault: &mut impl FnMut(&str, String)) {
             );
         }
     }
-    if prompt.memory_item_tokens > prompt.memory_tokens {
-        fault(
-            "prompt.memory_item_tokens",
-            "must not be above prompt.memory_tokens".into(),
-        );
-    }
     if config.summaries.force_tokens > prompt.history_tokens {
         fault(
             "summaries.force_tokens",
@@ -424,11 +422,10 @@ const ENVELOPE_BYTES: usize = 1_024;
 
 /// Checks that the input limits of each part fit into the limits of the next part.
 fn check_sizes(config: &Config, fault: &mut impl FnMut(&str, String)) {
-    if config.actors.replay_events >= config.socket.max_queued {
-        fault(
-            "actors.replay_events",
-            "must be below socket.max_queued, or a client that resumes is cut as too slow".into(),
-        );
+    let replayed = config.actors.replay_events;
+    if replayed >= config.socket.max_queued {
+        let demand = format!("must be above {replayed}, or a client that resumes is cut as too slow");
+        fault("socket.max_queued", demand);
     }
     let line = config
         .turn

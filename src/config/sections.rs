@@ -18,8 +18,8 @@ use colloquy_core::ids::TenantId;
 use colloquy_dialogue::{
     models::{BudgetSettings, ModelPrice, places_for_jobs},
     settings::{
-        ConversationSettings, CurationSettings, DialogueSettings, EpisodeSettings, JobSettings, PromptSettings,
-        RecallSettings, RetentionSettings, SaveSettings, ScenarioSettings, SummarySettings, TurnSettings,
+        ConversationSettings, CurationSettings, DialogueSettings, JobSettings, PromptSettings, RecallSettings,
+        RetentionSettings, SaveSettings, ScenarioSettings, SummarySettings, TurnSettings,
     },
 };
 use colloquy_http::{ChatSettings, HttpSettings, McpSettings, socket::player_socket::SocketSettings};
@@ -51,8 +51,6 @@ pub struct Config {
     pub turn: TurnSettings,
     pub prompt: PromptSettings,
     pub recall: RecallSettings,
-    pub episodes: EpisodeSettings,
-    pub scenarios: ScenarioSettings,
     pub summaries: SummarySettings,
     pub curation: CurationSettings,
     pub jobs: JobSettings,
@@ -73,8 +71,7 @@ impl Config {
             turn: self.turn.clone(),
             prompt: self.prompt.clone(),
             recall: self.recall.clone(),
-            episodes: self.episodes.clone(),
-            scenarios: self.scenarios.clone(),
+            scenarios: ScenarioSettings::default(),
             summaries: self.summaries.clone(),
             curation: self.curation.clone(),
             jobs: JobSettings {
@@ -183,10 +180,8 @@ pub struct LedgerSection {
     pub url: Option<SecretString>,
     pub synchronous: Synchronous,
     pub readers: u32,
-    pub busy_timeout_ms: u64,
     pub connections: u32,
     pub background_connections: u32,
-    pub acquire_timeout_ms: u64,
     pub statement_timeout_ms: u64,
     pub write_queue: usize,
 }
@@ -210,8 +205,6 @@ pub struct VectorsSection {
     pub api_key: Option<SecretString>,
     pub collection: String,
     pub timeout_ms: u64,
-    pub write_timeout_ms: u64,
-    pub hnsw_ef: u64,
 }
 
 impl BufferSection {
@@ -263,8 +256,6 @@ pub struct LlmSection {
     pub tasks: TasksSection,
     #[serde(default)]
     pub endpoints: BTreeMap<String, EndpointSection>,
-    pub retry: RetrySection,
-    pub breaker: BreakerSection,
 }
 
 impl LlmSection {
@@ -425,25 +416,6 @@ impl EndpointSection {
         let preset = self.known_preset();
         preset.map_or_else(Map::new, |preset| preset.reasoning_field.fields(self.reasoning))
     }
-}
-
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RetrySection {
-    pub retries: usize,
-    pub backoff_min_ms: u64,
-    pub backoff_max_ms: u64,
-    pub retry_after_max_ms: u64,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct BreakerSection {
-    pub failure_share: f32,
-    pub window: usize,
-    pub timeouts_in_a_row: u32,
-    pub open_ms: u64,
-    pub trials: usize,
 }
 
 /// How the embedder distinguishes a question from a statement.

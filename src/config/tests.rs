@@ -31,6 +31,7 @@ fn defaults_match_the_documented_numbers() {
     assert_eq!(config.server.listen, "127.0.0.1:8080");
     assert_eq!(config.turn.max_line_chars, 2000);
     assert_eq!(config.actors, colloquy_actors::ActorSettings::default());
+    assert_eq!(config.chat, colloquy_http::ChatSettings::default());
     for (task, section) in Task::ALL.iter().zip(config.llm.tasks.named_tasks()) {
         let defaults = colloquy_dialogue::models::TaskDefaults::for_task(*task);
         assert_eq!(task.as_str(), section.0);
@@ -96,18 +97,14 @@ fn default_settings_are_all_documented() {
 fn environment_overrides_file_and_file_overrides_defaults() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("colloquy.toml");
-    std::fs::write(&path, "[turn]\nmax_queued = 7\nintent_turns = 5\n").unwrap();
+    std::fs::write(&path, "[turn]\nmax_queued = 7\nseal_s = 5\n").unwrap();
     let config = Config::load(&ConfigSources {
         file: Some(path),
         ..with_env(&[("COLLOQUY__TURN__MAX_QUEUED", "9"), ("OTHER__TURN__MAX_QUEUED", "1")])
     })
     .unwrap();
     assert_eq!(
-        (
-            config.turn.max_queued,
-            config.turn.intent_turns,
-            config.turn.max_line_chars
-        ),
+        (config.turn.max_queued, config.turn.seal_s, config.turn.max_line_chars),
         (9, 5, 2000)
     );
 }
@@ -280,7 +277,7 @@ fn config_contradictions_are_listed_together() {
         "summaries.force_tokens",
         "server.listen",
         "jobs.lease_s",
-        "actors.replay_events",
+        "socket.max_queued",
         "socket.max_message_bytes",
         "http.max_body_bytes",
         "turn.timeout_ms",

@@ -188,7 +188,7 @@ impl PendingPass<'_> {
 
     /// Lets the model note and edit in steps. A step that fails after a step that was used ends the pass without an error.
     async fn edit_in_steps(&self) -> Result<PassDraft, JobError> {
-        let settings = &self.services.settings.curation;
+        let settings = &self.services.settings.curation.limits;
         let mut draft = PassDraft::new(self.material, settings.memory_chars);
         let mut messages = vec![ChatMessage::new(ChatRole::User, self.render_prompt(false)?)];
         for step in 0..settings.max_steps.max(1) {
@@ -226,7 +226,7 @@ impl PendingPass<'_> {
     async fn write_directly(&self) -> Result<PassDraft, JobError> {
         let messages = [ChatMessage::new(ChatRole::User, self.render_prompt(true)?)];
         let (answer, _) = self.ask_model::<DirectAnswer>(&messages, direct_schema(), true).await?;
-        let mut draft = PassDraft::new(self.material, self.services.settings.curation.memory_chars);
+        let mut draft = PassDraft::new(self.material, self.services.settings.curation.limits.memory_chars);
         draft.apply_step(StepParts {
             findings: answer.findings.unwrap_or_default(),
             insights: answer.insights.unwrap_or_default(),
@@ -279,7 +279,7 @@ impl PendingPass<'_> {
             max_edits => MAX_EDITS,
             max_insights => MAX_INSIGHTS_PER_PASS,
             max_insight => MAX_INSIGHT_CHARS,
-            max_memory => services.settings.curation.memory_chars,
+            max_memory => services.settings.curation.limits.memory_chars,
             memory => material.memory.lines().map(escape_untrusted).collect::<Vec<_>>(),
             ..material.values.clone()
         };
@@ -297,7 +297,7 @@ impl PendingPass<'_> {
         let values = minijinja::context! {
             results,
             size => draft.memory().char_count(),
-            max_memory => services.settings.curation.memory_chars,
+            max_memory => services.settings.curation.limits.memory_chars,
             memory => draft.memory().as_str().lines().map(str::to_owned).collect::<Vec<_>>(),
         };
         let language = self.job_input.npc.language;

@@ -18,6 +18,8 @@ use colloquy_ports::llm::{ChatMessage, ChatRole, JsonSchema, Task};
 
 /// The value of [`ClassifiedIntent::source`] for a line that asks nothing.
 const INTENT_SOURCE_STATEMENT: &str = "the line asks nothing";
+/// Raw turns that the model sees. A line rarely points further back.
+const SHOWN_TURNS: usize = 3;
 
 /// Returns the intent in a trace if the classifier named it.
 pub(super) fn classified_intent(trace: &TurnTrace) -> Option<Intent> {
@@ -136,7 +138,7 @@ pub(super) async fn classify_line(
 /// Classifies the line of a turn. `known_scenarios` are those that were lately unlocked or told. The route's timeout
 /// limits the call. The call cannot fail a turn.
 async fn classify_intent(services: &Services, input: &TurnInput, known_scenarios: &KnownScenarios) -> ClassifiedIntent {
-    let first_shown = input.history.len().saturating_sub(services.settings.turn.intent_turns);
+    let first_shown = input.history.len().saturating_sub(SHOWN_TURNS);
     let turns: Vec<_> = input.history[first_shown..]
         .iter()
         .map(|turn| context! { player => escape_untrusted(&turn.player_text), npc => escape_untrusted(&turn.reply_text) })

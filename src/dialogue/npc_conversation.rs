@@ -25,12 +25,15 @@ pub fn max_turns(options: &DialogueOptions, settings: &ConversationSettings) -> 
     options.max_turns.unwrap_or(settings.max_turns).clamp(1, MAX_TURNS)
 }
 
+/// The longest pause with the time for reading, in ms. By the defaults, a line of 173 characters reaches the limit.
+const LONGEST_PAUSE_MS: u64 = 6_000;
+
 /// Returns the pause after a line, which gives readers time for the line.
 #[must_use]
 pub fn pause_after(line: &str, settings: &ConversationSettings) -> Duration {
     let chars = u64::try_from(line.chars().count()).unwrap_or(u64::MAX);
     let reading = settings.reading_ms_per_char.saturating_mul(chars);
-    let longest = settings.longest_pause_ms.max(settings.pause_ms);
+    let longest = LONGEST_PAUSE_MS.max(settings.pause_ms);
     Duration::from_millis(settings.pause_ms.saturating_add(reading).min(longest))
 }
 
@@ -158,7 +161,6 @@ mod tests {
             max_turns: 20,
             pause_ms: 800,
             reading_ms_per_char: 30,
-            longest_pause_ms: 6_000,
         };
         assert_eq!(pause_after("", &settings), Duration::from_millis(800));
         assert_eq!(pause_after("물레방앗간", &settings), Duration::from_millis(950));

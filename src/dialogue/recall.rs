@@ -19,12 +19,12 @@ pub use self::{
 };
 pub(super) use self::{
     hit::{RecallHit, admit_hits},
-    request::{RecallClock, RecallRequest, RecallResult, leg_limits},
+    request::{RecallClock, RecallRequest, RecallResult},
     retrieval::recall_facts,
 };
-#[cfg(test)]
-pub(super) use body_reading::is_enough;
 pub(super) use body_reading::{MAX_TRACED, diversify_hits, is_same_statement, max_packable, near_duplicate_cosine};
+#[cfg(test)]
+pub(super) use body_reading::{NEAR_DUPLICATE_COSINE, is_enough};
 pub(super) use cache::LatestWrites;
 pub(super) use names::{merge_open_names, read_names};
 pub(super) use query::SearchQuery;

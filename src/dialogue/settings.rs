@@ -7,7 +7,6 @@ use chrono::TimeDelta;
 use serde::{Deserialize, Serialize};
 
 use colloquy_memory::{
-    episode::StageCounts,
     scoring::{RecallPreset, RecallWeights},
     summary::SummaryRules,
     tiers::TaskModels,
@@ -20,7 +19,7 @@ pub struct DialogueSettings {
     pub turn: TurnSettings,
     pub prompt: PromptSettings,
     pub recall: RecallSettings,
-    pub episodes: EpisodeSettings,
+    #[serde(skip)]
     pub scenarios: ScenarioSettings,
     pub summaries: SummarySettings,
     pub curation: CurationSettings,
@@ -43,8 +42,6 @@ pub struct ConversationSettings {
     pub pause_ms: u64,
     /// The extra pause per character of the last line, for reading time, in ms; 30.
     pub reading_ms_per_char: u64,
-    /// The longest pause including reading time, in ms; 6,000.
-    pub longest_pause_ms: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -63,8 +60,6 @@ pub struct TurnSettings {
     pub replies_without_block: u32,
     /// The longest duration of a whole turn, in ms; 120,000.
     pub timeout_ms: u64,
-    /// Raw turns shown to the intent classifier; 3.
-    pub intent_turns: usize,
     /// How long the unheard rest of a reply stays sealed, so that the reply can be resumed, in seconds; 30.
     pub seal_s: u32,
     /// How long nothing is learned from a cut or resumed reply, unless a line follows or the dialogue ends, in seconds;
@@ -95,8 +90,6 @@ impl TurnSettings {
 pub struct PromptSettings {
     /// Hard limit of the whole prompt; 8,000.
     pub total_tokens: u32,
-    /// The player's identity: the name, and the time and topics of the last meeting; 300.
-    pub acquaintance_tokens: u32,
     /// Pinned facts; 400.
     pub pinned_tokens: u32,
     /// Summaries; 1,200.
@@ -109,22 +102,16 @@ pub struct PromptSettings {
     pub scene_note_tokens: u32,
     /// Scenarios of the NPC's past, if a turn is about the past; 1,000.
     pub scenario_tokens: u32,
-    /// One scenario; 400.
-    pub scenario_item_tokens: u32,
     /// Lore of the world; 800.
     pub lore_tokens: u32,
-    /// One entry of the lore; 250.
-    pub lore_item_tokens: u32,
     /// All retrieved facts; 1,200.
     pub memory_tokens: u32,
-    /// One retrieved fact; 150.
-    pub memory_item_tokens: u32,
     /// Episodes; 300.
     pub episode_tokens: u32,
     /// Insights; 200.
     pub insight_tokens: u32,
-    /// The state block, in characters; 1,500.
-    pub state_chars: usize,
+    #[serde(skip)]
+    pub fixed: FixedBudgets,
     /// Whether prompts contain the state block; true.
     pub state_block: bool,
     /// Whether the model is asked to end its reply with a state block; true.
@@ -135,7 +122,35 @@ pub struct PromptSettings {
     pub templates_dir: Option<PathBuf>,
 }
 
-impl PromptSettings {
+/// Budgets that the configuration does not set. The sections around them have settings.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FixedBudgets {
+    /// The player's identity, in tokens: the name, the time of the last meeting, and the last whole sentences of the last
+    /// summary that fit; 300, a quarter of the summaries.
+    pub acquaintance_tokens: u32,
+    /// One scenario, in tokens; 400, so that two whole scenarios fit into the section.
+    pub scenario_item_tokens: u32,
+    /// One entry of the lore, in tokens; 250, so that three whole entries fit into the section.
+    pub lore_item_tokens: u32,
+    /// One retrieved fact, in tokens; 150, an eighth of the section, which has at most eight facts.
+    pub memory_item_tokens: u32,
+    /// The state block, in characters; 1,500, about 500 tokens.
+    pub state_chars: usize,
+}
+
+impl Default for FixedBudgets {
+    fn default() -> Self {
+        Self {
+            acquaintance_tokens: 300,
+            scenario_item_tokens: 400,
+            lore_item_tokens: 250,
+            memory_item_tokens: 150,
+            state_chars: 1_500,
+        }
+    }
+}
+
+impl FixedBudgets {
     /// Returns about how many tokens the state block may have.
     #[must_use]
     pub fn state_tokens(&self) -> u32 {
@@ -153,21 +168,12 @@ pub struct RecallSettings {
     pub recency_lambda_per_day: f64,
     /// The maximum number of found facts in the prompt; 8.
     pub top_k: usize,
-    /// The numbers of candidates per source; 30, 30, 10, 10.
-    pub dense: usize,
-    pub sparse: usize,
-    pub important: usize,
-    pub recent: usize,
-    /// The raw cosine at which two candidates merge; 0.95.
-    pub near_duplicate_cosine: f32,
     /// How far a fact that resembles a better fact moves behind dissimilar facts, 0 (not at all) to 1; 0.
     pub diversity: f64,
     /// The minimum of weighted relevance plus weighted keyword score for a retrieved fact; 0.05.
     pub min_score: f64,
     /// Whether the search starts before the line's intent is known; true.
     pub speculative: bool,
-    /// Fact bodies cached on this node; 200,000.
-    pub body_cache: u64,
 }
 
 impl RecallSettings {
@@ -178,39 +184,23 @@ impl RecallSettings {
     }
 }
 
-/// Settings of episodes (docs/algorithms.md#episodes).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct EpisodeSettings {
-    /// The most episodes of each stage in a prompt; 3, 3, 3.
-    pub recent: u32,
-    pub important: u32,
-    pub similar: u32,
-    /// The minimum calibrated similarity of an episode with the line, 0 to 1; 0.3.
-    pub min_similarity: f64,
+/// Limits of an NPC's own past (docs/algorithms.md#scenarios). No settings of the configuration.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ScenarioSettings {
+    /// The maximum number of scenarios in a prompt; 3, of which two fit whole.
+    pub top_k: usize,
+    /// The minimum score of a scenario, unless the line points at the scenario; 0.15, three times the minimum of a fact:
+    /// a scenario has several times the tokens.
+    pub min_score: f64,
 }
 
-impl EpisodeSettings {
-    /// Returns the counts of the stages.
-    #[must_use]
-    pub fn stage_counts(&self) -> StageCounts {
-        let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
-        StageCounts {
-            recent: count(self.recent),
-            important: count(self.important),
-            similar: count(self.similar),
+impl Default for ScenarioSettings {
+    fn default() -> Self {
+        Self {
+            top_k: 3,
+            min_score: 0.15,
         }
     }
-}
-
-/// Settings of an NPC's own past (docs/algorithms.md#scenarios).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ScenarioSettings {
-    /// The maximum number of scenarios in a prompt; 3.
-    pub top_k: usize,
-    /// The minimum score of a scenario, unless the line points at the scenario; 0.15.
-    pub min_score: f64,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -261,12 +251,8 @@ pub struct CurationSettings {
     /// Unread turns of a silent or ended dialogue that get a pass; 4. Fewer turns of an ended session are shown to the next
     /// pass of the same player and NPCs.
     pub min_turns: u32,
-    /// Answers of the model in a pass; 4.
-    pub max_steps: u32,
-    /// Tokens of lines that a pass reads; 12,000.
-    pub max_turn_tokens: u32,
-    /// Characters of the narrative memory; 4,000.
-    pub memory_chars: usize,
+    #[serde(skip)]
+    pub limits: PassLimits,
     /// Days from one look for facts to consolidate to the next; 0: only on demand; 7.
     pub consolidate_every_d: u32,
     /// Days after the end of a week until its facts are consolidated; 0: all facts; 7.
@@ -277,6 +263,28 @@ pub struct CurationSettings {
     pub calls_per_day: u64,
     /// Tokens of prompts and answers per tenant and day (UTC); 0: no limit; 0.
     pub tokens_per_day: u64,
+}
+
+/// Limits of a curation pass. No settings of the configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PassLimits {
+    /// Answers of the model; 4. A pass usually has one; the others mend refused parts.
+    pub max_steps: u32,
+    /// Tokens of lines that a pass reads; 12,000: all 60 turns that a pass reads, with 200 tokens each. Later turns wait
+    /// for the next pass.
+    pub max_turn_tokens: u32,
+    /// Characters of the notes about a dialogue; 4,000, about two pages.
+    pub memory_chars: usize,
+}
+
+impl Default for PassLimits {
+    fn default() -> Self {
+        Self {
+            max_steps: 4,
+            max_turn_tokens: 12_000,
+            memory_chars: 4_000,
+        }
+    }
 }
 
 impl CurationSettings {

@@ -112,7 +112,7 @@ pub async fn list_actions(
     query: QueryParams<ActionsQuery>,
 ) -> Result<HttpResponse, Problem> {
     let world = worlds::find_world(&state, &caller, &path.0).await?;
-    let page = query.0.parse_page::<ActionId>(&state)?;
+    let page = query.0.parse_page::<ActionId>()?;
     let store = &state.services.ledger.actions;
     let now = state.services.clock.now();
     let filter = ActionFilter {

@@ -24,7 +24,7 @@ pub async fn list_audit(
     caller: Authorized<Administrator>,
     query: QueryParams<PageQuery>,
 ) -> Result<HttpResponse, Problem> {
-    let page = query.0.parse_page::<AuditId>(&state)?;
+    let page = query.0.parse_page::<AuditId>()?;
     let audit = &state.services.ledger.audit;
     let rows = audit.list_audit_rows(&caller.scope, &page).await?;
     Ok(HttpResponse::Ok().json(Items::from(rows)))

@@ -177,7 +177,7 @@ macro_rules! authored_list {
             path: Path<$key>,
             query: QueryParams<PageQuery>,
         ) -> Result<HttpResponse, Problem> {
-            let page = query.0.parse_page::<$cursor>(&state)?;
+            let page = query.0.parse_page::<$cursor>()?;
             $crate::authored::find_resource::<$parent>(&state, &caller, &path.0).await?;
             let ($($id),+) = &path.0;
             let store = &state.services.ledger.$store;

@@ -139,7 +139,7 @@ pub async fn list_findings(
     query: QueryParams<CurationQuery>,
 ) -> Result<HttpResponse, Problem> {
     let world = worlds::find_world(&state, &caller, &path.0).await?;
-    let page = query.0.parse_page::<FindingId>(&state)?;
+    let page = query.0.parse_page::<FindingId>()?;
     let filter = FindingFilter {
         kind: query.0.kind,
         decision: query.0.decision,
@@ -175,7 +175,7 @@ pub async fn list_curation_passes(
     query: QueryParams<CurationPassesQuery>,
 ) -> Result<HttpResponse, Problem> {
     let world = worlds::find_world(&state, &caller, &path.0).await?;
-    let page = query.0.parse_page::<PassId>(&state)?;
+    let page = query.0.parse_page::<PassId>()?;
     let store = &state.services.ledger.curation;
     let passes = store
         .list_passes(&caller.scope, &world.id, query.0.dialogue, &page)

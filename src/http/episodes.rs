@@ -74,7 +74,7 @@ pub async fn list_episodes(
     path: Path<(WorldId, NpcId)>,
     query: QueryParams<EpisodesQuery>,
 ) -> Result<HttpResponse, Problem> {
-    let page = query.0.parse_page::<TurnId>(&state)?;
+    let page = query.0.parse_page::<TurnId>()?;
     let npc = npcs::find_npc(&state, &caller, &path.0.0, &path.0.1).await?;
     let pair = EpisodePair {
         world: &npc.world,

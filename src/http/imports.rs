@@ -361,7 +361,6 @@ mod tests {
             player_in_flight: 0,
             address_in_flight: 0,
             imports: 0,
-            max_keys: 10,
         };
         let limits = RateLimits::new(settings, 10);
         let tenant = "demo".parse::<TenantId>().unwrap();

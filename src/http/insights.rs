@@ -86,7 +86,7 @@ pub async fn list_insights(
     path: Path<(WorldId, NpcId)>,
     query: QueryParams<InsightsQuery>,
 ) -> Result<HttpResponse, Problem> {
-    let page = query.0.parse_page::<InsightId>(&state)?;
+    let page = query.0.parse_page::<InsightId>()?;
     let npc = npcs::find_npc(&state, &caller, &path.0.0, &path.0.1).await?;
     let filter = InsightFilter {
         entity: query.0.entity.as_deref(),

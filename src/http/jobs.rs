@@ -32,7 +32,7 @@ pub async fn list_jobs(
     caller: Authorized<Author>,
     query: QueryParams<JobsQuery>,
 ) -> Result<HttpResponse, Problem> {
-    let page = query.0.parse_page::<JobId>(&state)?;
+    let page = query.0.parse_page::<JobId>()?;
     let store = &state.services.ledger.jobs;
     let jobs = store.list_jobs(&caller.scope, query.0.status, &page).await?;
     Ok(HttpResponse::Ok().json(Items::from(jobs)))

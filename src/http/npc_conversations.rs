@@ -307,7 +307,7 @@ pub async fn list_conversations(
         return Ok(HttpResponse::Ok().json(Items::<ConversationView>::only_page([])));
     }
     let is_listed = |dialogue: &Dialogue| dialogue.id.kind() == kind && may_hear(principal, dialogue);
-    let page = query.0.parse_page::<DialogueId>(&state)?;
+    let page = query.0.parse_page::<DialogueId>()?;
     pagination::check_dialogue_cursor(&state, &caller.scope, &page, is_listed).await?;
     let filter = DialogueFilter {
         kind: Some(kind),

@@ -9,6 +9,8 @@ use super::{AppState, errors::Problem};
 use colloquy_core::{ids::DialogueId, scope::TenantScope};
 use colloquy_ports::{Page, PageRequest, StoreResult, ledger::dialogues::Dialogue};
 
+/// Items of a list without a `limit`: a page for a person to read.
+const DEFAULT_PAGE: u32 = 50;
 /// Maximum number of items of a page.
 pub const MAX_PAGE: u32 = 200;
 
@@ -34,9 +36,8 @@ macro_rules! list_query {
             /// A limit outside 1–200, or an invalid cursor.
             pub fn parse_page<C: std::str::FromStr>(
                 &self,
-                state: &$crate::AppState,
             ) -> Result<colloquy_ports::PageRequest, $crate::errors::Problem> {
-                $crate::pagination::parse_page::<C>(state, self.limit, self.after.clone())
+                $crate::pagination::parse_page::<C>(self.limit, self.after.clone())
             }
         }
     };
@@ -86,12 +87,8 @@ impl<T> From<Page<T>> for Items<T> {
 ///
 /// # Errors
 /// A limit outside 1–200, or an invalid cursor.
-pub fn parse_page<C: FromStr>(
-    state: &AppState,
-    limit: Option<u32>,
-    after: Option<String>,
-) -> Result<PageRequest, Problem> {
-    let limit = limit.unwrap_or(state.settings.default_page);
+pub fn parse_page<C: FromStr>(limit: Option<u32>, after: Option<String>) -> Result<PageRequest, Problem> {
+    let limit = limit.unwrap_or(DEFAULT_PAGE);
     if !(1..=MAX_PAGE).contains(&limit) {
         return Err(Problem::invalid_field("limit", format!("must be 1 to {MAX_PAGE}")));
     }

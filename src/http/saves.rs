@@ -91,7 +91,7 @@ pub async fn list_saves(
     path: Path<WorldId>,
     query: QueryParams<PageQuery>,
 ) -> Result<HttpResponse, Problem> {
-    let page = query.0.parse_page::<SaveId>(&state)?;
+    let page = query.0.parse_page::<SaveId>()?;
     worlds::find_world(&state, &caller, &path.0).await?;
     let saves = &state.services.ledger.saves;
     let page_of_saves = saves.list_saves(&caller.scope, &path.0, &page).await?;

@@ -368,7 +368,7 @@ pub async fn list_sessions(
 ) -> Result<HttpResponse, Problem> {
     let principal = &caller.principal;
     let is_listed = |dialogue: &Dialogue| dialogue.id.kind() == DialogueKind::Session && may_hear(principal, dialogue);
-    let page = query.0.parse_page::<DialogueId>(&state)?;
+    let page = query.0.parse_page::<DialogueId>()?;
     pagination::check_dialogue_cursor(&state, &caller.scope, &page, is_listed).await?;
     // Objects out of a player's reach count as missing.
     let other_player =

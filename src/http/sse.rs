@@ -12,6 +12,7 @@ use super::{
     awaited_turn::completed_turn,
     errors::{Code, Problem},
     open_streams::ClosableStream,
+    settings::STREAM_QUEUE,
 };
 use colloquy_actors::{
     AcceptedLine, DialogueError, Listener, ListenerGone, PublishedEvent, VisibleEvent, events_of_turn,
@@ -115,7 +116,7 @@ pub async fn stream_turn<F>(
 where
     F: Future<Output = Result<AcceptedLine, DialogueError>>,
 {
-    let (feed, events) = mpsc::channel(state.settings.sse_queue);
+    let (feed, events) = mpsc::channel(STREAM_QUEUE);
     let scope = principal.scope();
     let role = principal.role;
     let listener = SseListener::new(feed, role);

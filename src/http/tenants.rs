@@ -231,7 +231,7 @@ pub async fn list_tenants(
     _: Authorized<OperatorOnly>,
     query: QueryParams<PageQuery>,
 ) -> Result<HttpResponse, Problem> {
-    let page = query.0.parse_page::<TenantId>(&state)?;
+    let page = query.0.parse_page::<TenantId>()?;
     let page_of_tenants = state.services.ledger.tenants.list_tenants(&page).await?;
     Ok(HttpResponse::Ok().json(Items::from_page(page_of_tenants, TenantView::from)))
 }

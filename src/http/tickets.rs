@@ -22,7 +22,7 @@ pub struct TicketAnswer {
 /// Issues a single-use ticket that replaces the caller's token on the socket.
 ///
 /// A repeated request gets a new ticket, with or without an `Idempotency-Key`. An unused ticket expires within
-/// `auth.ticket_ttl_s`.
+/// 30 seconds.
 #[utoipa::path(
     tag = "access",
     params(("Idempotency-Key" = Option<String>, Header, description = "Accepted, and of no effect: a repeated request gets a fresh ticket")),

@@ -146,7 +146,7 @@ pub async fn page_of_turns(
     dialogue: &Dialogue,
     query: TurnsQuery,
 ) -> Result<HttpResponse, Problem> {
-    let page = pagination::parse_page::<u32>(state, query.limit, None)?;
+    let page = pagination::parse_page::<u32>(query.limit, None)?;
     let first_number = query.after.unwrap_or(0).saturating_add(1);
     let last_number = first_number.saturating_add(page.limit - 1);
     let dialogues = &state.services.ledger.dialogues;

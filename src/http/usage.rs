@@ -275,7 +275,7 @@ pub async fn get_usage_of_npcs(
     query: QueryParams<NpcUsageQuery>,
 ) -> Result<HttpResponse, Problem> {
     let (from, to) = parse_span(&state, query.0.from, query.0.to)?;
-    let page = pagination::parse_page::<NpcId>(&state, query.0.limit, query.0.after)?;
+    let page = pagination::parse_page::<NpcId>(query.0.limit, query.0.after)?;
     let usage = &state.services.ledger.usage;
     let cursor = page.after.as_deref();
     let rows = usage

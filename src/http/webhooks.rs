@@ -30,6 +30,9 @@ use colloquy_ports::ledger::{
 };
 use colloquy_webhooks::keys;
 
+/// How long the old key signs beside the new key after a rotation: a receiver has a day to take the new key.
+const ROTATION_OVERLAP: TimeDelta = TimeDelta::days(1);
+
 /// Adds the retraction of each type.
 fn with_retractions(mut types: BTreeSet<WebhookEventType>) -> BTreeSet<WebhookEventType> {
     let retractions: Vec<_> = types.iter().filter_map(|event_type| event_type.retraction()).collect();
@@ -150,7 +153,7 @@ pub async fn list_webhooks(
     caller: Authorized<Administrator>,
     query: QueryParams<PageQuery>,
 ) -> Result<HttpResponse, Problem> {
-    let page = query.0.parse_page::<WebhookId>(&state)?;
+    let page = query.0.parse_page::<WebhookId>()?;
     let page_of_webhooks = state
         .services
         .ledger
@@ -274,9 +277,8 @@ pub async fn rotate_webhook_key(
     run_uncancelled(async move {
         let stored = find_webhook(&state, &caller.scope, id).await?;
         let now = state.services.clock.now();
-        let overlap = TimeDelta::hours(i64::from(state.webhooks.settings.rotation_overlap_h));
         let change = WebhookChange {
-            rotation: Some((keys::new_key(stored.signature, rand::random()), now + overlap)),
+            rotation: Some((keys::new_key(stored.signature, rand::random()), now + ROTATION_OVERLAP)),
             ..WebhookChange::default()
         };
         let webhook = apply_change(&state, &caller, id, &change, if_match, "webhook.rotate").await?;
@@ -299,7 +301,7 @@ pub async fn list_attempts(
     path: Path<WebhookId>,
     query: QueryParams<PageQuery>,
 ) -> Result<HttpResponse, Problem> {
-    let page = query.0.parse_page::<AttemptId>(&state)?;
+    let page = query.0.parse_page::<AttemptId>()?;
     find_webhook(&state, &caller.scope, path.0).await?;
     let store = &state.services.ledger.webhooks;
     let attempts = store.list_attempts(&caller.scope, path.0, &page).await?;

@@ -450,7 +450,7 @@ pub async fn list_worlds(
     caller: Authorized<InWorld<Author>>,
     query: QueryParams<PageQuery>,
 ) -> Result<HttpResponse, Problem> {
-    let page = query.0.parse_page::<WorldId>(&state)?;
+    let page = query.0.parse_page::<WorldId>()?;
     if let Some(world) = &caller.principal.world {
         // The only world of the token.
         let is_next = page.after.as_deref().is_none_or(|after| world.as_str() > after);

@@ -57,6 +57,17 @@ pub struct StageCounts {
     pub similar: usize,
 }
 
+impl Default for StageCounts {
+    /// Nine lines of about 30 tokens fill the section of 300 tokens.
+    fn default() -> Self {
+        Self {
+            recent: 3,
+            important: 3,
+            similar: 3,
+        }
+    }
+}
+
 /// An episode that a prompt may have.
 #[derive(Debug, Clone, Copy)]
 pub struct EpisodeCandidate<'a> {

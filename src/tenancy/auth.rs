@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 pub use self::{
     issuers::{ALL_TENANTS, IssuerSettings},
     keys::KeyError,
-    tickets::Tickets,
+    tickets::{TICKET_TTL, Tickets},
 };
 use super::{Principal, Role, TokenIdentity};
 use colloquy_core::ids::{PlayerId, TenantId, WorldId};
@@ -63,12 +63,6 @@ pub struct AuthSettings {
     /// Maximum age of a token in days since its `iat`; default 3,650. Older tokens are refused. A revocation must be
     /// kept for this time if the expiry of its tokens is unknown.
     pub max_age_d: u32,
-    /// Life of a ticket, in seconds; default 30.
-    pub ticket_ttl_s: u64,
-    /// Tickets that may be open at once; default 100,000.
-    pub max_tickets: u64,
-    /// How long a tenant's status is cached, in seconds; default 10.
-    pub tenant_cache_s: u64,
 }
 
 impl AuthSettings {
@@ -82,6 +76,8 @@ impl AuthSettings {
     }
 }
 
+/// How long a tenant's status is cached: the longest delay after which a disabled tenant is refused on other nodes.
+const TENANT_CACHE_TIME: Duration = Duration::from_secs(10);
 /// Longest `sub` and `jti` of a token, in characters. Every audit row contains the `sub`.
 const MAX_SUBJECT_CHARS: usize = 256;
 /// Maximum revocations of one tenant at once: every node keeps all revocations in memory.
@@ -173,7 +169,7 @@ pub struct Authenticator {
     keys: keys::VerificationKeys,
     clock: Arc<dyn Clock>,
     tenants: Arc<dyn TenantStore>,
-    /// Whether a tenant exists and is enabled, cached for `tenant_cache_s`.
+    /// Whether a tenant exists and is enabled, cached for `TENANT_CACHE_TIME`.
     enabled_tenants: moka::future::Cache<TenantId, bool>,
     refusals: refusals::Refusals,
     /// When the newest revocation read from the ledger was written.
@@ -191,11 +187,11 @@ impl Authenticator {
         Ok(Self {
             enabled_tenants: moka::future::Cache::builder()
                 .max_capacity(10_000)
-                .time_to_live(Duration::from_secs(settings.tenant_cache_s))
+                .time_to_live(TENANT_CACHE_TIME)
                 .build(),
             refusals: refusals::Refusals::default(),
             caught_up: tokio::sync::Mutex::new(DateTime::UNIX_EPOCH),
-            tickets: Tickets::new(settings.max_tickets, Duration::from_secs(settings.ticket_ttl_s)),
+            tickets: Tickets::default(),
             settings,
             keys,
             clock,
@@ -297,7 +293,7 @@ impl Authenticator {
 
     /// Issues a single-use ticket for `principal`.
     pub fn issue_ticket(&self, principal: Principal) -> (String, DateTime<Utc>) {
-        let expires = self.clock.now() + self.tickets.ttl();
+        let expires = self.clock.now() + TICKET_TTL;
         // A ticket must not outlive the token that paid for the ticket.
         let expires = expires.min(principal.expires_at);
         (self.tickets.issue_ticket(principal, expires), expires)

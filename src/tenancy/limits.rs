@@ -1,6 +1,6 @@
 //! Rate limits per tenant, player and socket.
 //!
-//! Each limit is a `governor` bucket. The keyed maps are bounded: if a map outgrows `max_keys`, keys with full buckets
+//! Each limit is a `governor` bucket. The keyed maps are bounded: if a map outgrows `MAX_KEYS`, keys with full buckets
 //! are dropped.
 
 use std::{
@@ -54,8 +54,6 @@ pub struct LimitSettings {
     pub address_in_flight: usize,
     /// Imports that are read and written at once, of all tenants; default 3. A tenant has one at a time.
     pub imports: usize,
-    /// Keys that a limiter may remember before idle keys are dropped; default 100,000.
-    pub max_keys: usize,
 }
 
 /// The error of a reached rate limit.
@@ -127,15 +125,15 @@ impl RateLimits {
     pub fn new(settings: LimitSettings, requests: usize) -> Arc<Self> {
         Arc::new(Self {
             tenants: NonZeroU32::new(settings.tenant_requests_per_s)
-                .map(|n| KeyedLimiter::new("tenant", Quota::per_second(n), settings.max_keys)),
+                .map(|n| KeyedLimiter::new("tenant", Quota::per_second(n))),
             requests: NonZeroU32::new(settings.player_requests_per_s)
-                .map(|n| KeyedLimiter::new("player", Quota::per_second(n), settings.max_keys)),
+                .map(|n| KeyedLimiter::new("player", Quota::per_second(n))),
             lines: NonZeroU32::new(settings.player_turns_per_min)
-                .map(|n| KeyedLimiter::new("player", Quota::per_minute(n), settings.max_keys)),
+                .map(|n| KeyedLimiter::new("player", Quota::per_minute(n))),
             cuts: NonZeroU32::new(settings.player_cuts_per_min)
-                .map(|n| KeyedLimiter::new("player", Quota::per_minute(n), settings.max_keys)),
+                .map(|n| KeyedLimiter::new("player", Quota::per_minute(n))),
             new_sessions: NonZeroU32::new(settings.player_sessions_per_min)
-                .map(|n| KeyedLimiter::new("player", Quota::per_minute(n), settings.max_keys)),
+                .map(|n| KeyedLimiter::new("player", Quota::per_minute(n))),
             sockets: ConcurrencyLimit::new("a player", "sockets open", settings.player_sockets),
             of_player: ConcurrencyLimit::new("a player", "requests under way", settings.player_in_flight),
             of_address: ConcurrencyLimit::new(
@@ -352,6 +350,9 @@ impl SocketLimit {
     }
 }
 
+/// Keys that a limiter may remember before idle keys are dropped: five times the 20,000 sockets that a node has by
+/// default.
+const MAX_KEYS: usize = 100_000;
 /// Number of checks between two size checks of a map.
 const SWEEP_EVERY: usize = 1_024;
 
@@ -359,16 +360,14 @@ const SWEEP_EVERY: usize = 1_024;
 struct KeyedLimiter<K: Hash + Eq + Clone> {
     resource: &'static str,
     limiter: DefaultKeyedRateLimiter<K>,
-    max_keys: usize,
     checks: AtomicUsize,
 }
 
 impl<K: Hash + Eq + Clone> KeyedLimiter<K> {
-    fn new(resource: &'static str, quota: Quota, max_keys: usize) -> Self {
+    fn new(resource: &'static str, quota: Quota) -> Self {
         Self {
             resource,
             limiter: RateLimiter::keyed(quota),
-            max_keys,
             checks: AtomicUsize::new(0),
         }
     }
@@ -379,8 +378,7 @@ impl<K: Hash + Eq + Clone> KeyedLimiter<K> {
         });
         // A key with a full bucket behaves like an unknown key, so dropping the key changes no result. Counting the
         // keys locks every shard, so most checks skip the count.
-        if self.checks.fetch_add(1, Ordering::Relaxed) % SWEEP_EVERY == SWEEP_EVERY - 1
-            && self.limiter.len() > self.max_keys
+        if self.checks.fetch_add(1, Ordering::Relaxed) % SWEEP_EVERY == SWEEP_EVERY - 1 && self.limiter.len() > MAX_KEYS
         {
             self.limiter.retain_recent();
             self.limiter.shrink_to_fit();
@@ -407,7 +405,6 @@ mod tests {
             player_in_flight: 2,
             address_in_flight: 3,
             imports: 2,
-            max_keys: 10,
         }
     }
 

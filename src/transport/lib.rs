@@ -34,9 +34,10 @@ pub struct ConnectionLimits {
     pub max_open: usize,
     /// Additional connections for probes and operators, used if all others are taken.
     pub reserve: usize,
-    /// Time limit for the head of a request, from its first byte. For a new connection, from the connect.
+    /// Time limit for the head of a request, from its first byte. For a new connection, from the connect. 5 s: a head is
+    /// one or two packets, which a slow network may send again a few times.
     pub head: Duration,
-    /// How long a peer may read no byte of an answer.
+    /// How long a peer may read no byte of an answer; 30 s, as long as a socket may be silent by default.
     pub write: Duration,
 }
 

@@ -24,8 +24,6 @@ pub struct WebhookSettings {
     pub retry_delays_ms: Vec<u64>,
     /// After so many hours of failures alone, a webhook is disabled; 120. 0: never.
     pub disable_after_h: u32,
-    /// How long the old key signs after a rotation, in hours; 24.
-    pub rotation_overlap_h: u32,
     /// Messages that a node delivers at once; 64. A tenant has at most a quarter of these places.
     pub concurrency: u32,
     /// Messages of one webhook that a node delivers at once, each of another dialogue; 8.
@@ -79,7 +77,6 @@ impl WebhookSettings {
             timeout_ms: 1_000,
             retry_delays_ms: vec![1_000, 60_000],
             disable_after_h: 120,
-            rotation_overlap_h: 24,
             concurrency: 4,
             webhook_concurrency: 2,
             poll_ms: 10,

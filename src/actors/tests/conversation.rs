@@ -137,7 +137,7 @@ async fn npcs_take_turns_until_the_last_line() {
 #[actix::test]
 async fn last_line_can_be_cut_or_joined_while_it_may_still_be_read() {
     let mut slow = test_dialogue_settings();
-    (slow.conversation.pause_ms, slow.conversation.longest_pause_ms) = (600_000, 600_000);
+    slow.conversation.pause_ms = 600_000;
     let world = TestWorld::with_settings(test_actor_settings(), slow).await;
     for topic in ["the mill", "conclude at 2"] {
         let id = world.new_conversation(topic, 2, true).await;

@@ -25,7 +25,7 @@ use colloquy_dialogue::{
     events::EventBody,
     models::{BudgetSettings, Budgets},
     settings::{
-        CurationSettings, DialogueSettings, EpisodeSettings, JobSettings, PromptSettings, RecallSettings,
+        CurationSettings, DialogueSettings, FixedBudgets, JobSettings, PassLimits, PromptSettings, RecallSettings,
         RetentionSettings, SaveSettings, ScenarioSettings, SummarySettings, TurnSettings,
     },
     turn::TurnError,
@@ -72,11 +72,9 @@ fn unpaced_conversations() -> colloquy_dialogue::settings::ConversationSettings 
         max_turns: 20,
         pause_ms: 0,
         reading_ms_per_char: 0,
-        longest_pause_ms: 0,
     }
 }
 
-#[expect(clippy::too_many_lines, reason = "all settings with their values")]
 pub fn test_dialogue_settings() -> DialogueSettings {
     DialogueSettings {
         turn: TurnSettings {
@@ -86,28 +84,26 @@ pub fn test_dialogue_settings() -> DialogueSettings {
             longest_wait_for_memory_ms: 0,
             replies_without_block: 0,
             timeout_ms: 60_000,
-            intent_turns: 3,
             seal_s: 30,
             cut_hold_s: 0,
             playback_timeout_s: 60,
         },
         prompt: PromptSettings {
             total_tokens: 8_000,
-            acquaintance_tokens: 150,
             pinned_tokens: 400,
             summary_tokens: 1_200,
             history_tokens: 6_000,
             overheard_tokens: 600,
             scene_note_tokens: 400,
             scenario_tokens: 1_000,
-            scenario_item_tokens: 400,
             episode_tokens: 300,
             insight_tokens: 200,
             lore_tokens: 800,
-            lore_item_tokens: 250,
             memory_tokens: 1_200,
-            memory_item_tokens: 150,
-            state_chars: 1_500,
+            fixed: FixedBudgets {
+                acquaintance_tokens: 150,
+                ..FixedBudgets::default()
+            },
             state_block: true,
             ask_for_state: true,
             ask_if_nothing_new: true,
@@ -119,31 +115,14 @@ pub fn test_dialogue_settings() -> DialogueSettings {
             weights: RecallWeights::FOUR_FACTOR,
             recency_lambda_per_day: 0.002,
             top_k: 8,
-            dense: 30,
-            sparse: 30,
-            important: 10,
-            recent: 10,
-            near_duplicate_cosine: 0.95,
             min_score: 0.05,
             speculative: true,
-            body_cache: 1_000,
         },
-        episodes: EpisodeSettings {
-            recent: 3,
-            important: 3,
-            similar: 3,
-            min_similarity: 0.3,
-        },
-        scenarios: ScenarioSettings {
-            top_k: 3,
-            min_score: 0.15,
-        },
+        scenarios: ScenarioSettings::default(),
         curation: CurationSettings {
             every_turns: 0,
             min_turns: 4,
-            max_steps: 4,
-            max_turn_tokens: 12_000,
-            memory_chars: 4_000,
+            limits: PassLimits::default(),
             consolidate_every_d: 0,
             consolidate_after_d: 7,
             player_passes_per_hour: 12,

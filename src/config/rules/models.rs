@@ -163,10 +163,4 @@ pub(super) fn check_models(config: &Config, fault: &mut impl FnMut(&str, String)
             );
         }
     }
-    if llm.retry.backoff_min_ms > llm.retry.backoff_max_ms {
-        fault(
-            "llm.retry.backoff_min_ms",
-            "must not be above llm.retry.backoff_max_ms".into(),
-        );
-    }
 }

@@ -36,7 +36,7 @@ pub fn tokens(data: &[u8]) {
     };
     let settings = json!({
         "hs256_secret": SECRET, "audience": "colloquy", "leeway_s": 5, "default_ttl_s": 3_600, "max_ttl_s": 86_400,
-        "max_age_d": 3_650,        "ticket_ttl_s": 30, "max_tickets": 100, "tenant_cache_s": 10,
+        "max_age_d": 3_650,
     });
     let Ok(settings) = serde_json::from_value::<AuthSettings>(settings) else {
         unreachable!("the settings are whole");

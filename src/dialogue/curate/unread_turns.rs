@@ -37,7 +37,10 @@ impl UnreadTurns {
             .iter()
             .map(|turn| count(&turn.player_text).saturating_add(count(&turn.reply_text)));
         let sizes: Vec<u32> = sizes.collect();
-        turns.truncate(count_within_budget(&sizes, services.settings.curation.max_turn_tokens));
+        turns.truncate(count_within_budget(
+            &sizes,
+            services.settings.curation.limits.max_turn_tokens,
+        ));
         Ok(Self { from, turns })
     }
 }

@@ -25,7 +25,8 @@ use colloquy_memory::{
     authored::Npc,
     disclosure::locks::DisclosureLocks,
     episode::{
-        Episode, MAX_COMPARED_EPISODES, MAX_EPISODE_CHARS, MAX_LINE_CHARS, MIN_IMPORTANT, clip_line, first_sentence,
+        Episode, MAX_COMPARED_EPISODES, MAX_EPISODE_CHARS, MAX_LINE_CHARS, MIN_IMPORTANT, StageCounts, clip_line,
+        first_sentence,
     },
     fact::Importance,
     scoring::dot_product,
@@ -44,6 +45,8 @@ const SPARE_CANDIDATES: u32 = 24;
 /// rewinds, many may be lifted.
 const CONFIRMED_AT_ONCE: usize = 16;
 
+/// The minimum calibrated similarity of an episode with the line, in [0, 1]: about two thirds of a good answer's 0.5.
+const MIN_SIMILARITY: f64 = 0.33;
 /// The minimum similarity of small talk and of requests to forget, on the scale of relevance, where a good answer has 0.5 or
 /// more. Below, they are near many lines and tell nothing.
 const MIN_SMALL_TALK_SIMILARITY: f64 = 0.55;
@@ -63,24 +66,24 @@ pub(crate) struct ReadEpisodes {
 
 /// Reads which of the newest and the most important episodes stand, and the episodes that this node does not have yet.
 async fn read_episodes(services: &Services, input: &TurnInput) -> StoreResult<ReadEpisodes> {
-    let settings = &services.settings.episodes;
     let Some(player) = &input.player else {
         return Ok(ReadEpisodes::default());
     };
     let pair = pair_of(input, player);
     // All turns of the history may be among the newest and the most important.
     let in_history = u32::try_from(input.history.len()).unwrap_or(u32::MAX);
-    let max_candidates = |count: u32| {
-        let candidates = count.saturating_add(in_history).saturating_add(SPARE_CANDIDATES);
-        if count == 0 { 0 } else { candidates }
+    let max_candidates = |count: usize| {
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        count.saturating_add(in_history).saturating_add(SPARE_CANDIDATES)
     };
+    let counts = StageCounts::default();
     let cache = &services.memory_cache.episodes;
     let scope = &input.scope;
     let cached = cache.cached_episodes(scope, pair);
     let request = EpisodeRequest {
         pair,
-        recent: max_candidates(settings.recent),
-        important: max_candidates(settings.important),
+        recent: max_candidates(counts.recent),
+        important: max_candidates(counts.important),
         min_importance: MIN_IMPORTANT,
         after: cached.lock().read_after(),
         rows: u32::try_from(MAX_COMPARED_EPISODES).unwrap_or(u32::MAX),
@@ -127,9 +130,7 @@ async fn find_candidates(
     let in_prompt = turns_in_prompt(services, input);
     standing.retain(|turn| !in_prompt.contains(turn));
     let model = &services.embedder.info().model;
-    let compares_meaning = services.settings.episodes.similar > 0;
-    let line = embedding.filter(|_| compares_meaning);
-    let similarities = line.map(|line| rank_by_similarity(services, &cached.lock(), line, model));
+    let similarities = embedding.map(|line| rank_by_similarity(services, &cached.lock(), line, model));
     let mut ranked = similarities.unwrap_or_default();
     ranked.retain(|(turn, _)| !in_prompt.contains(turn));
     let mut episodes = load_standing(services, input, player, &cached, standing, &ranked).await?;
@@ -138,8 +139,7 @@ async fn find_candidates(
     let similarities: HashMap<TurnId, f64> = ranked.into_iter().collect();
     let redacted_episodes = redact_episodes(removals, open);
     let turns: BTreeSet<TurnId> = redacted_episodes.iter().map(|redacted| redacted.episode.turn).collect();
-    let vectors = compares_meaning.then(|| cached.lock().vectors_of(&turns, model));
-    let mut vectors = vectors.unwrap_or_default();
+    let mut vectors = cached.lock().vectors_of(&turns, model);
     let hit = |RedactedEpisode { episode, is_changed }| EpisodeHit {
         similarity: similarities.get(&episode.turn).copied(),
         vector: vectors.remove(&episode.turn).unwrap_or_else(|| [].into()),
@@ -164,8 +164,7 @@ async fn load_standing(
         .into_iter()
         .filter(|turn| !known_turns.contains(turn))
         .collect();
-    let wanted_count = usize::try_from(services.settings.episodes.similar).unwrap_or(usize::MAX);
-    let wanted_count = wanted_count.saturating_add(input.history.len());
+    let wanted_count = StageCounts::default().similar + input.history.len();
     let mut remaining_turns: Vec<TurnId> = ranked.iter().map(|(turn, _)| *turn).collect();
     let mut similar_count = 0;
     // Usually all candidates stand, and one read or none is enough. Unsaid lines never take the place of standing ones.
@@ -200,15 +199,18 @@ fn may_be_candidate(input: &TurnInput, episode: &Episode) -> bool {
 /// Returns the episodes with at least the minimum similarity, best first. Equal similarities: the newer first.
 fn rank_by_similarity(services: &Services, episodes: &PairEpisodes, line: &[f32], model: &str) -> Vec<(TurnId, f64)> {
     let calibration = services.embedder.info().calibration;
-    let min_similarity = services.settings.episodes.min_similarity;
     let mut ranked: Vec<(TurnId, f64)> = episodes
         .of_model(model)
         .filter(|row| row.vector.len() == line.len())
         .filter_map(|row| {
             let is_small_talk = row.episode.importance.get() < MIN_IMPORTANT;
-            let floor = if is_small_talk { MIN_SMALL_TALK_SIMILARITY } else { 0.0 };
+            let min_similarity = if is_small_talk {
+                MIN_SMALL_TALK_SIMILARITY
+            } else {
+                MIN_SIMILARITY
+            };
             let similarity = calibration.relevance_of(dot_product(line, &row.vector));
-            (similarity >= min_similarity.max(floor)).then_some((row.episode.turn, similarity))
+            (similarity >= min_similarity).then_some((row.episode.turn, similarity))
         })
         .collect();
     ranked.sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then_with(|| b.0.cmp(&a.0)));

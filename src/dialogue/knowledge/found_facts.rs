@@ -108,7 +108,7 @@ impl KindOfKnowledge for FoundFacts {
         let budget = PackingBudget {
             top_k: settings.recall.top_k,
             total_tokens: settings.prompt.memory_tokens.min(remaining_tokens),
-            item_tokens: settings.prompt.memory_item_tokens,
+            item_tokens: settings.prompt.fixed.memory_item_tokens,
         };
         let mut entries = Entries::pack(context, fates, &texts, budget, |_| ());
         // The section names only the facts that the size of the whole prompt drops.

@@ -107,7 +107,7 @@ impl KindOfKnowledge for Identity {
         _told_parts: &ToldParts<'_>,
         remaining_tokens: u32,
     ) -> Result<IdentitySection, TurnError> {
-        let budget = context.settings.prompt.acquaintance_tokens;
+        let budget = context.settings.prompt.fixed.acquaintance_tokens;
         let mut room = room_under_heading(budget, remaining_tokens);
         let mut section = IdentitySection::default();
         section.select_names(context, &mut room)?;
@@ -243,7 +243,7 @@ impl Section for IdentitySection {
         let size = SectionSize::new(
             "acquaintance",
             self.tokens(),
-            budgets.acquaintance_tokens,
+            budgets.fixed.acquaintance_tokens,
             self.dropped,
             "lines about who the player is",
         );

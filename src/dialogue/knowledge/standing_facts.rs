@@ -236,7 +236,11 @@ impl StandingSection {
         remaining_tokens: u32,
     ) -> Result<(), TurnError> {
         let budgets = &context.settings.prompt;
-        let chars = if budgets.state_block { budgets.state_chars } else { 0 };
+        let chars = if budgets.state_block {
+            budgets.fixed.state_chars
+        } else {
+            0
+        };
         let mut room = SectionRoom {
             chars: chars / PROMISE_SHARE,
             tokens: remaining_tokens,
@@ -390,7 +394,7 @@ impl Section for StandingSection {
         let size = SectionSize::new(
             "state",
             self.changing_tokens(),
-            budgets.state_tokens(),
+            budgets.fixed.state_tokens(),
             self.state_dropped,
             "less important entries",
         );

@@ -79,7 +79,7 @@ impl Section for WorldSection {
 
     /// The lines are a part of the section `state`, whose budget is for the facts.
     fn add_sizes(&self, budgets: &PromptSettings, sizes: &mut SectionSizes) {
-        let size = SectionSize::new("state", self.tokens(), budgets.state_tokens(), 0, "");
+        let size = SectionSize::new("state", self.tokens(), budgets.fixed.state_tokens(), 0, "");
         sizes.add(size, |hash| self.0.add_texts(hash));
     }
 

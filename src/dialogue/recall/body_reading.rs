@@ -47,12 +47,16 @@ pub(crate) fn diversify_hits(hits: &[RecallHit], chosen: Vec<usize>, diversity: 
     order.into_iter().map(|place| chosen[place]).collect()
 }
 
-/// Returns the raw cosine from which two hits may be duplicates: the configured value, or the embedder's own "same"
-/// value if higher. With some models, any two sentences have 0.95.
+/// The raw cosine from which two hits may be duplicates, if they also agree: statements about different things are below
+/// with most models.
+pub(crate) const NEAR_DUPLICATE_COSINE: f32 = 0.95;
+
+/// Returns the raw cosine from which two hits may be duplicates: the usual value, or the embedder's own "same" value if
+/// higher. With some models, any two sentences have 0.95.
 pub(crate) fn near_duplicate_cosine(services: &Services) -> f32 {
     let calibration = services.embedder.info().calibration;
     let same_cosine = calibration.cosine_at(calibration.same);
-    services.settings.recall.near_duplicate_cosine.max(same_cosine)
+    NEAR_DUPLICATE_COSINE.max(same_cosine)
 }
 
 /// True if two bodies say the same, so that one suffices. Similarity alone is not enough: two players' names, or

@@ -3,7 +3,6 @@
 use chrono::{DateTime, Utc};
 
 use super::query::SpokenLine;
-use crate::settings::RecallSettings;
 use colloquy_core::scope::TenantScope;
 use colloquy_memory::{
     authored::World,
@@ -84,14 +83,4 @@ impl<'a> RecallRequest<'a> {
 #[expect(clippy::cast_precision_loss, reason = "milliseconds of centuries fit 52 bits")]
 fn days_between(from: DateTime<Utc>, to: DateTime<Utc>) -> f64 {
     (to - from).num_milliseconds() as f64 / 86_400_000.0
-}
-
-/// Returns the configured numbers of candidates per leg.
-pub(crate) fn leg_limits(settings: &RecallSettings) -> CandidateLimits {
-    CandidateLimits {
-        dense: settings.dense,
-        sparse: settings.sparse,
-        important: settings.important,
-        recent: settings.recent,
-    }
 }

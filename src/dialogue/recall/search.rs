@@ -11,7 +11,7 @@ use super::{
     names::read_names,
     query::SearchQuery,
     ranking::{RankedCandidate, best_first, rank_body, rank_candidates},
-    request::{RecallClock, RecallRequest, leg_limits},
+    request::{RecallClock, RecallRequest},
     retrieval::{propose_confirmed, recall_facts, weigh_terms},
 };
 use crate::{
@@ -82,11 +82,11 @@ pub async fn search_facts(
     // A time just past counts as now, because the caller read the clock earlier.
     let is_past = moment + NOW_TOLERANCE < services.clock.now();
     let embedded = EmbeddedQuery::prepare(services, scope, world, viewpoint, query, moment).await?;
-    let configured = leg_limits(&services.settings.recall);
+    let usual = CandidateLimits::default();
     let limits = CandidateLimits {
-        dense: configured.dense.max(limit),
-        sparse: configured.sparse.max(limit),
-        ..configured
+        dense: usual.dense.max(limit),
+        sparse: usual.sparse.max(limit),
+        ..usual
     };
     let mut request = embedded.request(scope, world, viewpoint, limits, moment);
     request.set_clock(GameClock::new(&world.settings, &embedded.state));
@@ -123,7 +123,7 @@ pub async fn shown_facts(
     let moment = services.clock.now();
     let embedded = EmbeddedQuery::prepare(services, scope, world, viewpoint, query, moment).await?;
     let settings = &services.settings.recall;
-    let request = embedded.request(scope, world, viewpoint, leg_limits(settings), moment);
+    let request = embedded.request(scope, world, viewpoint, CandidateLimits::default(), moment);
     let clock = GameClock::new(&world.settings, &embedded.state);
     let hits = recall_facts(services, request, async { Ok(clock) }).await?.facts;
     let gate = TopicGate::Asked;

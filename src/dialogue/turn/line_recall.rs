@@ -27,6 +27,7 @@ use colloquy_ports::{
     StoreResult,
     embedder::EmbedAs,
     ledger::facts::{RecallBody, StandingMemory},
+    vectors::CandidateLimits,
 };
 
 /// True if a greeting may use the fact. Excluded are:
@@ -249,7 +250,7 @@ impl LineRecall<'_> {
             viewpoint: &viewpoint,
             embedding: self.embedding.as_deref(),
             terms: &self.query.terms,
-            limits: recall::leg_limits(&services.settings.recall),
+            limits: CandidateLimits::default(),
             // The present time, not the turn's start: facts of the previous turn may have landed since.
             moment: services.clock.now(),
             line: self.query.line(),

@@ -159,8 +159,6 @@ fn hash_of_settings(services: &Services, world: &World, counter: TokenCounter) -
     hash.add_json(&settings.recall);
     // The world and the NPC have versions of their own in the trace, and a session keeps its settings.
     hash.add_number(world.tenant.version);
-    hash.add_json(&settings.episodes);
-    hash.add_json(&settings.scenarios);
     hash.add_text(&format!("{counter:?}"));
     hash.finish()
 }

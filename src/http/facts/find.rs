@@ -74,7 +74,7 @@ pub async fn list_facts(
     query: QueryParams<FactsQuery>,
 ) -> Result<HttpResponse, Problem> {
     let query = query.0;
-    let page = query.parse_page::<FactId>(&state)?;
+    let page = query.parse_page::<FactId>()?;
     let npc = npcs::find_npc(&state, &caller, &path.0.0, &path.0.1).await?;
     let as_of = query.as_of.unwrap_or_else(|| state.services.clock.now());
     let viewpoint = viewpoint_of(&npc, query.player_id.clone());

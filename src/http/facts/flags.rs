@@ -177,7 +177,7 @@ pub async fn list_flags(
 ) -> Result<HttpResponse, Problem> {
     let world = worlds::find_world(&state, &caller, &path.0).await?;
     let query = query.0;
-    let page = query.parse_page::<FlagCursor>(&state)?;
+    let page = query.parse_page::<FlagCursor>()?;
     let knowers = match &query.npc_id {
         None => None,
         Some(npc) => {

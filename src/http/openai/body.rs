@@ -20,7 +20,7 @@ impl<R: ParseBody> FromRequest for ChatBody<R> {
         Box::pin(async move {
             let state = extract::app_state(&request)?;
             let raw = extract::json_body(&request, payload, state.chat.max_body_bytes).await?;
-            R::parse_body(&raw, &state.chat).map(Self)
+            R::parse_body(&raw).map(Self)
         })
     }
 }

@@ -14,6 +14,7 @@ use super::{
     messages::{SortedMessages, messages_of_turn},
     prepared_talk::{ChatTemplate, PreparedTalk, RunningReply, SESSION_HEADER, WholeReply},
     request::ChatCompletionRequest,
+    settings::IMPORTED_TURNS_PER_LINE,
     speaker::{Speaker, resolve_speaker},
     stream::{self, CutOnDrop},
     targets::{ChatTarget, find_target},

@@ -1,6 +1,5 @@
 //! Bodies of chat programs.
 
-use super::settings::ChatSettings;
 use crate::errors::Problem;
 
 /// A request that is read from its body.
@@ -9,5 +8,5 @@ pub trait ParseBody: Sized + 'static {
     ///
     /// # Errors
     /// Every field that cannot be read, by its name.
-    fn parse_body(raw: &[u8], settings: &ChatSettings) -> Result<Self, Problem>;
+    fn parse_body(raw: &[u8]) -> Result<Self, Problem>;
 }

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{parse_body::ParseBody, settings::ChatSettings};
+use super::parse_body::ParseBody;
 use crate::errors::{Code, FieldError, Problem};
 use colloquy_core::scope::{Principal, Role};
 use colloquy_ports::llm::ClientFields;
@@ -42,6 +42,8 @@ const CHARACTER_FIELDS: [&str; 8] = [
 ];
 /// The most messages of a request, and the most items of the input of a response.
 pub const MAX_MESSAGES: usize = 4_000;
+/// Largest `n` of a request. Each reply is a call of the model, and chat programs ask for two or three.
+const MAX_CHOICES: u32 = 4;
 /// The line of a message with a picture and no words.
 const PICTURE_LINE: &str = "[picture]";
 
@@ -98,7 +100,7 @@ impl ChatCompletionRequest {
     ///
     /// # Errors
     /// Every field that cannot be read, by its name.
-    pub fn parse(raw: &[u8], max_choices: u32) -> Result<Self, Problem> {
+    pub fn parse(raw: &[u8]) -> Result<Self, Problem> {
         let fields: Value = serde_json::from_slice(raw)
             .map_err(|error| Problem::new(Code::MalformedJson, format!("the body is not JSON: {error}")))?;
         let Value::Object(fields) = fields else {
@@ -124,8 +126,8 @@ impl ChatCompletionRequest {
         let choices = match fields.get("n") {
             None | Some(Value::Null) => 1,
             Some(n) => match n.as_u64().and_then(|n| u32::try_from(n).ok()) {
-                Some(n) if (1..=max_choices).contains(&n) => n,
-                _ => faults.add("n", &format!("must be a number from 1 to {max_choices}")),
+                Some(n) if (1..=MAX_CHOICES).contains(&n) => n,
+                _ => faults.add("n", &format!("must be a number from 1 to {MAX_CHOICES}")),
             },
         };
         let stream = faults.read_flag(&fields, "stream");
@@ -298,8 +300,8 @@ fn join_text_parts(parts: &[Value]) -> String {
 }
 
 impl ParseBody for ChatCompletionRequest {
-    fn parse_body(raw: &[u8], settings: &ChatSettings) -> Result<Self, Problem> {
-        Self::parse(raw, settings.max_choices)
+    fn parse_body(raw: &[u8]) -> Result<Self, Problem> {
+        Self::parse(raw)
     }
 }
 
@@ -311,7 +313,7 @@ mod tests {
     use super::*;
 
     fn parse(body: &Value) -> Result<ChatCompletionRequest, Problem> {
-        ChatCompletionRequest::parse(body.to_string().as_bytes(), 4)
+        ChatCompletionRequest::parse(body.to_string().as_bytes())
     }
 
     #[test]

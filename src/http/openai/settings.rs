@@ -7,18 +7,20 @@ pub use colloquy_memory::chat_models::ChatModel;
 /// The model name of characters that the chat program describes.
 pub const PROXY_MODEL: &str = "colloquy/proxy";
 
+/// Turns of an imported transcript that count as one line of the player: an import is stored and learned from, but asks
+/// for no reply.
+pub const IMPORTED_TURNS_PER_LINE: usize = 20;
+
 /// Limits and model names of chat programs.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct ChatSettings {
     /// Largest request body, in bytes; default 8,388,608.
     pub max_body_bytes: usize,
-    /// Milliseconds without a word of the model after which an open stream gets a comment line; default 10,000.
+    /// Milliseconds without a word of the model after which an open stream gets a comment line; 10,000, a sixth of the
+    /// minute after which common proxies close a silent connection.
+    #[serde(skip)]
     pub heartbeat_ms: u64,
-    /// Largest `n` of a request; default 4.
-    pub max_choices: u32,
-    /// Turns of an imported transcript that count as one line of the player; default 20.
-    pub imported_turns_per_line: u32,
     /// True if tokens of players may use characters that the chat program describes; default false.
     pub players_use_proxy: bool,
     /// True if tokens of players may bring in replies that an authored NPC has not said to the same line; default
@@ -28,7 +30,8 @@ pub struct ChatSettings {
     pub players_list_models: bool,
     /// The model of requests to `/v1/responses` that name neither a model nor an earlier response; default none.
     pub default_model: Option<String>,
-    /// Largest event of a client of `/v1/realtime`, in bytes; default 262,144.
+    /// Largest event of a client of `/v1/realtime`, in bytes; 262,144, as the body of a request by default.
+    #[serde(skip)]
     pub max_event_bytes: usize,
     /// Characters that are spoken in a second, for positions in ms of clients of `/v1/realtime`; default 15.
     pub spoken_chars_per_s: u32,
@@ -43,8 +46,6 @@ impl Default for ChatSettings {
         Self {
             max_body_bytes: 8_388_608,
             heartbeat_ms: 10_000,
-            max_choices: 4,
-            imported_turns_per_line: 20,
             players_use_proxy: false,
             players_import: false,
             players_list_models: true,

@@ -25,6 +25,7 @@ use super::{
 use crate::{
     AppState,
     errors::{Code, Problem},
+    settings::STREAM_QUEUE,
     sse::{ListenerGuard, SseListener, SseStream},
 };
 use colloquy_actors::{AcceptedLine, HeardLength, InterruptCommand, VisibleEvent};
@@ -167,7 +168,7 @@ pub struct OpenedStream {
 pub async fn open_stream(mut talk: PreparedTalk) -> Result<OpenedStream, Problem> {
     let (calls, tool_calls) = mpsc::unbounded_channel();
     talk.tool_calls = talk.may_call_tools().then_some(calls);
-    let (feed, events) = mpsc::channel(talk.state.settings.sse_queue);
+    let (feed, events) = mpsc::channel(STREAM_QUEUE);
     let listener = SseListener::new(feed, talk.principal.role);
     let scope = talk.principal.scope();
     let attached = talk

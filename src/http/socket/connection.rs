@@ -28,6 +28,12 @@ use colloquy_core::{
 use colloquy_ports::clock::Clock;
 use colloquy_transport as transport;
 
+/// Bytes that may wait for a client: 1 MiB, on average 2 KiB for each of the 512 messages that may wait by default.
+const MAX_QUEUED_BYTES: usize = 1024 * 1024;
+/// Milliseconds between the last message and the close frame. Clients that drop unread messages at a close have read the
+/// message by then.
+pub const CLOSE_DELAY_MS: u64 = 50;
+
 /// Limits of the sockets. A section of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -38,14 +44,10 @@ pub struct SocketSettings {
     pub max_message_bytes: usize,
     /// Messages that may wait for a client; 512.
     pub max_queued: usize,
-    /// Bytes that may wait for a client; 1 MiB.
-    pub max_queued_bytes: usize,
     /// Seconds between two pings of the server; 15.
     pub ping_s: u64,
     /// Seconds of silence after which a connection is dropped; 30.
     pub silence_s: u64,
-    /// Milliseconds between the last message and the close frame; 50.
-    pub close_delay_ms: u64,
 }
 
 /// Close codes (docs/protocol.md#close-codes).
@@ -181,7 +183,7 @@ impl SocketConnection {
         }
         self.push_item(OutboundItem::Text(event.text().clone()))
     }
-    /// Closes the connection `close_delay_ms` after the queued messages have gone out. The first call decides the code
+    /// Closes the connection `CLOSE_DELAY_MS` after the queued messages have gone out. The first call decides the code
     /// (a [`close_code`] code). Send the error event before.
     pub fn close_after_flush(&self, code: u16, reason: &'static str) {
         let mut outbound = self.outbound.lock();
@@ -219,7 +221,7 @@ impl SocketConnection {
         }
         let limits = &self.hub.settings;
         let bytes = item.byte_len();
-        if outbound.queue.len() >= limits.max_queued || outbound.bytes + bytes > limits.max_queued_bytes {
+        if outbound.queue.len() >= limits.max_queued || outbound.bytes + bytes > MAX_QUEUED_BYTES {
             self.cut_connection(&mut outbound, close_code::SLOW_CONSUMER);
             return Err(ListenerGone);
         }
@@ -278,7 +280,7 @@ impl SocketConnection {
             } else {
                 CLOSE_PATIENCE_MS
             };
-            if elapsed_since(outbound.close_since_ms) >= patience + limits.close_delay_ms {
+            if elapsed_since(outbound.close_since_ms) >= patience + CLOSE_DELAY_MS {
                 let code = outbound.close.map_or(close_code::INTERNAL, |(code, _)| code);
                 self.cut_connection(&mut outbound, code);
             }

@@ -20,7 +20,7 @@ use bytes::{Bytes, BytesMut};
 use bytestring::ByteString;
 use futures_util::{Stream, StreamExt};
 
-use super::connection::{FlushBatch, OutboundItem};
+use super::connection::{CLOSE_DELAY_MS, FlushBatch, OutboundItem};
 pub use super::connection::{
     OwnEvents, SentCounts, SocketConnection, SocketHub, SocketOptions, SocketSettings, close_code,
 };
@@ -172,7 +172,7 @@ impl PlayerSocket {
             && !self.closing
         {
             self.closing = true;
-            let delay = Duration::from_millis(self.connection.limits().close_delay_ms);
+            let delay = Duration::from_millis(CLOSE_DELAY_MS);
             // The heartbeat cuts the connection if the peer does not answer.
             ctx.run_later(delay, move |_, ctx| {
                 ctx.close(Some(ws::CloseReason {

@@ -42,10 +42,8 @@ impl Default for SocketSettings {
             max_open: 20_000,
             max_message_bytes: 16 * 1024,
             max_queued: 512,
-            max_queued_bytes: 1024 * 1024,
             ping_s: 15,
             silence_s: 30,
-            close_delay_ms: 50,
         }
     }
 }

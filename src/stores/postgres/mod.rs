@@ -54,7 +54,8 @@ pub struct PostgresOptions {
     ///
     /// [`in_background`]: colloquy_ports::ledger::priority::in_background
     pub background_connections: u32,
-    /// A call's longest wait for a free connection, and then for an answering connection.
+    /// A call's longest wait for a free connection, and then for an answering connection; 5 s, a sixth of a statement's
+    /// default.
     pub acquire_timeout: Duration,
     /// The time limit of a statement, including waits for locks. The server enforces the limit. If a statement has no
     /// answer after this limit plus `acquire_timeout`, its connection is abandoned.

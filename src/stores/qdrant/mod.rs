@@ -53,8 +53,6 @@ pub struct QdrantOptions {
     pub timeout: Duration,
     /// The time limit of a write or a change of collections.
     pub write_timeout: Duration,
-    /// How widely a search explores a large tenant's graph.
-    pub hnsw_ef: u64,
     /// The name of the vector space. Vectors of two embedders are never compared.
     pub embedding_model: String,
     /// The length of the embedder's vectors.
@@ -175,7 +173,6 @@ impl FactIndex for QdrantFactIndex {
         let candidate_search = search::CandidateSearch {
             collection,
             dimensions: self.options.dimensions,
-            hnsw_ef: self.options.hnsw_ef,
         };
         let Some(request) = candidate_search.build_request(scope, &proposal) else {
             return Ok(Vec::new());
@@ -190,12 +187,7 @@ impl FactIndex for QdrantFactIndex {
         if with.embedding.len() != self.options.dimensions || with.limit == 0 {
             return Ok(Vec::new());
         }
-        let request = search::nearest_request(
-            collection,
-            points::comparison_filter(scope, with),
-            with,
-            self.options.hnsw_ef,
-        );
+        let request = search::nearest_request(collection, points::comparison_filter(scope, with), with);
         let response = self.call_read(self.client.query(request)).await?;
         Ok(search::sort_candidates(&response, with.min_cosine))
     }

@@ -10,7 +10,7 @@ pub struct SqliteOptions {
     pub synchronous_full: bool,
     /// The number of reading connections beside the writer; 1–32.
     pub readers: u32,
-    /// A statement's longest wait for another process's lock.
+    /// A statement's longest wait for another process's lock; 5 s. One process writes, so that locks are rare.
     pub busy_timeout: Duration,
     /// The most writes waiting for the writer; further writes are refused as unavailable.
     pub write_queue: usize,

@@ -86,9 +86,6 @@ fn settings() -> AuthSettings {
         default_ttl_s: 3_600,
         max_ttl_s: 86_400,
         max_age_d: 3_650,
-        ticket_ttl_s: 30,
-        max_tickets: 100,
-        tenant_cache_s: 10,
     }
 }
 

@@ -6,26 +6,26 @@ use chrono::{DateTime, Utc};
 
 use colloquy_core::scope::Principal;
 
+/// The life of a ticket. A client opens its socket at once, so that half a minute is enough for a slow network.
+pub const TICKET_TTL: Duration = Duration::from_secs(30);
+/// Tickets that may be open at once: five for each of the 20,000 sockets that a node has by default.
+const MAX_TICKETS: u64 = 100_000;
+
 /// Open tickets of this node, bounded in number and time.
 pub struct Tickets {
     open: moka::sync::Cache<String, (Principal, DateTime<Utc>)>,
-    ttl: Duration,
+}
+
+impl Default for Tickets {
+    fn default() -> Self {
+        let open = moka::sync::Cache::builder().max_capacity(MAX_TICKETS);
+        Self {
+            open: open.time_to_live(TICKET_TTL).build(),
+        }
+    }
 }
 
 impl Tickets {
-    /// Creates a store for at most `max` tickets, each valid for `ttl`.
-    #[must_use]
-    pub fn new(max: u64, ttl: Duration) -> Self {
-        Self {
-            open: moka::sync::Cache::builder().max_capacity(max).time_to_live(ttl).build(),
-            ttl,
-        }
-    }
-    /// The life of a ticket.
-    #[must_use]
-    pub fn ttl(&self) -> Duration {
-        self.ttl
-    }
     /// Issues a new ticket: 256 random bits.
     pub fn issue_ticket(&self, principal: Principal, expires: DateTime<Utc>) -> String {
         debug_assert!(expires <= principal.expires_at, "a ticket does not outlive its token");

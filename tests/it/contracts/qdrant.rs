@@ -22,7 +22,6 @@ pub fn options(url: &str) -> QdrantOptions {
         collection: "colloquy".to_owned(),
         timeout: PATIENCE,
         write_timeout: PATIENCE,
-        hnsw_ef: 64,
         embedding_model: format!("axes@{DIMENSIONS}"),
         dimensions: DIMENSIONS,
     }

@@ -351,8 +351,8 @@ fn pass_within_a_budget_ends_with_its_last_call() {
 fn pass_of_refused_parts_becomes_a_direct_call_that_keeps_the_notes() {
     run(async {
         let stage = stage_with(|settings| {
-            settings.max_steps = 1;
-            settings.memory_chars = 30;
+            settings.limits.max_steps = 1;
+            settings.limits.memory_chars = 30;
         })
         .await;
         let mut talk = stage.session("p1").await;
@@ -383,7 +383,7 @@ fn pass_of_refused_parts_becomes_a_direct_call_that_keeps_the_notes() {
 fn backlog_takes_several_passes() {
     run(async {
         let stage = stage_with(|settings| {
-            settings.max_turn_tokens = 1;
+            settings.limits.max_turn_tokens = 1;
         })
         .await;
         let mut talk = stage.session("p1").await;

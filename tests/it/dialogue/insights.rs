@@ -401,7 +401,7 @@ fn prompt_has_the_named_thing_before_many_days_of_the_player() {
 #[test]
 fn answer_of_a_pass_is_bounded() {
     run(async {
-        let stage = stage_with(|settings| settings.max_steps = 1).await;
+        let stage = stage_with(|settings| settings.limits.max_steps = 1).await;
         let mut talk = stage.session("p1").await;
         let id = talk.open.dialogue.id;
         say(&mut talk, "Hello.").await;

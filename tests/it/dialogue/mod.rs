@@ -272,7 +272,6 @@ impl Stage {
             collection: "colloquy".to_owned(),
             timeout: PATIENCE,
             write_timeout: PATIENCE,
-            hnsw_ef: 64,
             embedding_model: embedding_model.to_owned(),
             dimensions: self.embedder.info().dimensions,
         });

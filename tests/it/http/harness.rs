@@ -99,7 +99,6 @@ impl Default for HttpTestOptions {
                 player_in_flight: 0,
                 address_in_flight: 0,
                 imports: 0,
-                max_keys: 1_000,
             },
             auth: AuthSettings {
                 hs256_secret: Some("a secret that only these tests know of".to_owned().into()),
@@ -113,9 +112,6 @@ impl Default for HttpTestOptions {
                 default_ttl_s: 3_600,
                 max_ttl_s: 86_400,
                 max_age_d: 3_650,
-                ticket_ttl_s: 30,
-                max_tickets: 1_000,
-                tenant_cache_s: 10,
             },
             chat: http::ChatSettings {
                 max_body_bytes: 200_000,
@@ -123,16 +119,12 @@ impl Default for HttpTestOptions {
             },
             http: HttpSettings {
                 max_connections: 0,
-                head_timeout_ms: 5_000,
                 body_timeout_ms: 10_000,
-                write_timeout_ms: 30_000,
                 trusted_proxies: Vec::new(),
                 max_body_bytes: 16_384,
                 max_import_bytes: 65_536,
-                default_page: 50,
                 docs: true,
                 max_sessions_per_socket: 2,
-                sse_queue: 256,
             },
             mcp: colloquy::config::Config::embedded_defaults().mcp,
             sockets: colloquy::config::Config::embedded_defaults().socket,
@@ -142,26 +134,16 @@ impl Default for HttpTestOptions {
 }
 
 fn dialogue_settings(options: &HttpTestOptions) -> DialogueSettings {
-    serde_json::from_value(json!({
-        "turn": {"max_line_chars": 2000, "max_queued": 4, "wait_for_memory_ms": 300, "longest_wait_for_memory_ms": 1500, "replies_without_block": 4, "timeout_ms": 120_000, "intent_turns": 3,
-            "seal_s": 30, "cut_hold_s": 30, "playback_timeout_s": 60},
-        "prompt": {"total_tokens": 8000, "acquaintance_tokens": 150, "pinned_tokens": 400, "summary_tokens": 1200, "history_tokens": 6000, "overheard_tokens": 600, "scene_note_tokens": 400, "scenario_tokens": 1000, "scenario_item_tokens": 400, "episode_tokens": 300, "insight_tokens": 200, "lore_tokens": 800, "lore_item_tokens": 250,
-            "memory_tokens": 1200, "memory_item_tokens": 150, "state_chars": 1500, "state_block": true, "ask_for_state": options.ask_for_state, "ask_if_nothing_new": true},
-        "recall": {"weights": {"recency": 0.15, "importance": 0.15, "relevance": 0.5, "keyword": 0.2},
-            "recency_lambda_per_day": 0.002, "top_k": 8, "dense": 30, "sparse": 30, "important": 10, "recent": 10,
-            "near_duplicate_cosine": 0.95, "min_score": 0.05, "diversity": 0.0, "speculative": true, "body_cache": 1000},
-        "episodes": {"recent": 3, "important": 3, "similar": 3, "min_similarity": 0.3},
-        "scenarios": {"top_k": 3, "min_score": 0.15},
-        "summaries": {"first_after_turns": 10, "then_every_turns": 20, "then_every_s": 3600,
-            "after_silence_s": 3600, "min_turns": 4, "force_turns": 30, "force_tokens": 6000, "keep": 5, "buffer_min_turns": 8},
-        "curation": {"every_turns": 10, "min_turns": 4, "max_steps": 4, "max_turn_tokens": 12000, "memory_chars": 4000, "consolidate_every_d": 0, "consolidate_after_d": 7,
-            "player_passes_per_hour": 12, "calls_per_day": 0, "tokens_per_day": 0},
-        "saves": {"max_per_world": 100},
-        "retention": {"done_jobs_d": 90, "traces_d": 90, "verdicts_d": 90, "npc_usage_d": 400, "audit_d": 400, "unsaid_d": 30, "unchanged_d": 1, "webhooks_d": 30},
-        "jobs": {"max_attempts": 8, "max_useless": 2, "give_up_after_s": 86400, "lease_s": 120, "retry_base_s": 2, "concurrency": 8, "poll_s": 5, "judge_tokens": 800},
-        "conversation": {"max_turns": 20, "pause_ms": 0, "reading_ms_per_char": 0, "longest_pause_ms": 0},
-    }))
-    .unwrap()
+    let mut settings = colloquy::config::Config::embedded_defaults().dialogue_settings();
+    settings.prompt.ask_for_state = options.ask_for_state;
+    settings.prompt.fixed.acquaintance_tokens = 150;
+    settings.summaries.force_tokens = 6_000;
+    settings.summaries.buffer_min_turns = 8;
+    settings.curation.consolidate_every_d = 0;
+    settings.jobs.concurrency = 8;
+    settings.conversation.pause_ms = 0;
+    settings.conversation.reading_ms_per_char = 0;
+    settings
 }
 
 /// A running server, which stops when dropped.

@@ -233,7 +233,6 @@ fn index(world: u32, points: Arc<dyn PointSource>, embedder: &EmbedderInfo) -> A
         collection: format!("world-{world}"),
         timeout: PATIENCE,
         write_timeout: PATIENCE,
-        hnsw_ef: 64,
         embedding_model: embedder.model.clone(),
         dimensions: embedder.dimensions,
     });

@@ -25,7 +25,7 @@ use crate::{
 };
 use colloquy_core::ids::{DialogueId, TurnId};
 use colloquy_memory::{
-    episode::{Episode, EpisodeCandidate, RankedEpisode, choose_episodes},
+    episode::{Episode, EpisodeCandidate, RankedEpisode, StageCounts, choose_episodes},
     summary::{Summary, ToldContent},
     trace::{EpisodeFate, EpisodeStage, EpisodeTrace, TurnTrace},
 };
@@ -104,7 +104,7 @@ impl KindOfKnowledge for Episodes {
         let told_texts = ToldTexts::new(context, told_parts);
         let ranked = choose_episodes(
             &candidates,
-            context.settings.episodes.stage_counts(),
+            StageCounts::default(),
             context.near_duplicate_cosine,
             |episode| told_texts.find_exclusion(episode),
         );

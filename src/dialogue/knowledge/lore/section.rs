@@ -105,7 +105,7 @@ impl KindOfKnowledge for Lore {
         let budget = PackingBudget {
             top_k: usize::MAX,
             total_tokens: budgets.lore_tokens.min(remaining_tokens.saturating_sub(headings)),
-            item_tokens: budgets.lore_item_tokens,
+            item_tokens: budgets.fixed.lore_item_tokens,
         };
         let is_tell = |index: usize| lore.hits[index].verdict.secrecy() == Secrecy::Guarded;
         Ok(LoreSection {

@@ -345,7 +345,7 @@ fn pack_past(
     let budget = PackingBudget {
         top_k: context.settings.scenarios.top_k,
         total_tokens: budgets.scenario_tokens.min(remaining_tokens.saturating_sub(frame)),
-        item_tokens: budgets.scenario_item_tokens,
+        item_tokens: budgets.fixed.scenario_item_tokens,
     };
     Ok(Entries::pack(context, fates, &texts, budget, |_| ()))
 }

@@ -13,6 +13,7 @@ use crate::{
         Corrections, Episodes, FoundFacts, GatheredKnowledge, Identity, Insights, Scenarios, StandingFacts, Summaries,
         WorldLines,
     },
+    recall::NEAR_DUPLICATE_COSINE,
     turn::TurnInput,
 };
 use colloquy_core::{ids::NodeId, scope::TenantScope};
@@ -43,6 +44,7 @@ pub(super) struct PromptCase {
     pub player: Option<PlayerId>,
     pub scene: Option<Scene>,
     pub witnesses: Vec<SceneMember>,
+    pub near_duplicate_cosine: f32,
 }
 
 impl PromptCase {
@@ -70,6 +72,7 @@ impl PromptCase {
             player: Some("p7".parse().unwrap()),
             scene: None,
             witnesses: vec![],
+            near_duplicate_cosine: NEAR_DUPLICATE_COSINE,
         }
     }
     #[allow(clippy::disallowed_methods, reason = "the prompt does not depend on the clock")]
@@ -159,7 +162,7 @@ impl PromptCase {
             dead: DeadCharacter::find_in(&self.state),
             clock: None,
             counter: self.counter,
-            near_duplicate_cosine: settings.recall.near_duplicate_cosine,
+            near_duplicate_cosine: self.near_duplicate_cosine,
         };
         assemble_prompt(&context, &knowledge, &self.directives)
     }

@@ -12,7 +12,7 @@ fn diversity_setting_of_a_world_prefers_different_memories() {
         hit(3, "The player likes tea.", 0.6, 0.5, 1),
     ];
     let mut settings = settings();
-    settings.recall.near_duplicate_cosine = 1.1;
+    case.near_duplicate_cosine = 1.1;
     settings.recall.top_k = 2;
     let used = |case: &PromptCase, settings: &DialogueSettings| {
         let prompt = case.assemble(settings).unwrap();

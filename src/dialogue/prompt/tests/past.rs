@@ -130,7 +130,8 @@ fn past_section_keeps_its_budget_and_is_dropped_before_the_prompt_overflows() {
     let of = |prompt: &Prompt| prompt.shown_scenarios().count();
     for (budget, item, fit) in [(1_000, 400, 2), (1_000, 200, 3), (300, 400, 0), (0, 400, 0)] {
         let mut settings = settings();
-        (settings.prompt.scenario_tokens, settings.prompt.scenario_item_tokens) = (budget, item);
+        settings.prompt.scenario_tokens = budget;
+        settings.prompt.fixed.scenario_item_tokens = item;
         let prompt = case.assemble(&settings).unwrap();
         assert_eq!(of(&prompt), fit, "{budget} and {item}");
         // The trace shows the shortened text, not the whole scenario.

@@ -240,7 +240,7 @@ fn last_ended_promises_go_before_open_ones_of_less_importance() {
     let mut case = PromptCase::of(Language::En, "x");
     case.standing = standing;
     let mut settings = settings();
-    settings.prompt.state_chars = 600;
+    settings.prompt.fixed.state_chars = 600;
     let text = shown(&case.assemble(&settings).unwrap().messages);
     for shown in ["ladder", "sack number 3", "feeds the cat", "pays the toll"] {
         assert!(text.contains(shown), "{shown} is not in {text}");

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::recall::is_enough;
+use crate::recall::{NEAR_DUPLICATE_COSINE, is_enough};
 
 /// The properties of a hit that matter for a prompt: text, direction, kind, pinned, and scores.
 type HitParts = (u8, u8, bool, bool, f64, f64);
@@ -71,8 +71,7 @@ proptest! {
             .map(|hit| fact(hit.body.id.as_u128(), hit.body.kind, &hit.body.view.content, hit.body.view.pinned))
             .collect();
         let whole = case.assemble(&settings).unwrap();
-        let near = settings.recall.near_duplicate_cosine;
-        let enough = (0..case.hits.len()).find(|&read| is_enough(&settings.recall, near, &case.hits[..read]));
+        let enough = (0..case.hits.len()).find(|&read| is_enough(&settings.recall, NEAR_DUPLICATE_COSINE, &case.hits[..read]));
         if let Some(read) = enough {
             case.hits.truncate(read);
             let cut = case.assemble(&settings).unwrap();
@@ -85,8 +84,7 @@ proptest! {
 #[test]
 fn early_stop_needs_many_different_hits_and_ignores_copies() {
     let settings = settings().recall;
-    let near = settings.near_duplicate_cosine;
-    let of = |parts: &[HitParts]| is_enough(&settings, near, &ranked(parts));
+    let of = |parts: &[HitParts]| is_enough(&settings, NEAR_DUPLICATE_COSINE, &ranked(parts));
     let different: Vec<HitParts> = (0..16).map(|n| (n, n * 2, false, false, 0.9, 0.9)).collect();
     assert!(of(&different));
     assert!(!of(&different[..15]));

@@ -81,7 +81,7 @@ fn acquaintance_section_keeps_its_budget() {
     case.meeting.as_mut().unwrap().summary = Some(recap(&long));
     for budget in [0, 20, 40, 120, 150, 400] {
         let mut settings = settings();
-        settings.prompt.acquaintance_tokens = budget;
+        settings.prompt.fixed.acquaintance_tokens = budget;
         let prompt = case.assemble(&settings).unwrap();
         let section = prompt
             .trace
@@ -125,7 +125,7 @@ fn last_meeting_summary_is_cut_to_its_last_whole_sentences() {
         case.standing.clear();
         let told = |case: &PromptCase, budget| {
             let mut settings = settings();
-            settings.prompt.acquaintance_tokens = budget;
+            settings.prompt.fixed.acquaintance_tokens = budget;
             let text = shown(&case.assemble(&settings).unwrap().messages);
             let line = text.lines().find_map(|line| line.strip_prefix(begins));
             line.map(str::to_owned)
@@ -191,7 +191,7 @@ fn long_korean_sentence_fits() {
     let mut case = known(Language::Ko);
     case.meeting.as_mut().unwrap().summary = Some(recap(sentence));
     let mut settings = settings();
-    settings.prompt.acquaintance_tokens = 300;
+    settings.prompt.fixed.acquaintance_tokens = 300;
     let text = shown(&case.assemble(&settings).unwrap().messages);
     let worded = sentence.replace("2026-11-26", "11월 26일 목요일(326일 뒤)");
     assert!(text.contains(&worded), "{text}");

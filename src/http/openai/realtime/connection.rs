@@ -177,7 +177,7 @@ pub struct Connection {
     pub response: Option<ActiveResponse>,
     pub sent_words: SentWords,
     /// Turns that the client has brought in.
-    pub imported_turns: u32,
+    pub imported_turns: usize,
     later: Option<LaterTalk>,
     /// The id that the session has before it begins.
     provisional_id: String,

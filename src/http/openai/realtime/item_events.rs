@@ -1,6 +1,7 @@
 //! The client's events about items: new, deleted, retrieved and truncated items.
 
 use super::{
+    super::settings::IMPORTED_TURNS_PER_LINE,
     client_events::HeardPosition,
     connection::Connection,
     errors::RealtimeError,
@@ -46,8 +47,7 @@ impl Connection {
         let talk = self.session().await?;
         let (line, lines) = self.items.waiting_line_before(position);
         let reply = item.text.trim_end();
-        let per_line = self.state.chat.imported_turns_per_line.max(1);
-        if (self.imported_turns + 1).is_multiple_of(per_line) {
+        if (self.imported_turns + 1).is_multiple_of(IMPORTED_TURNS_PER_LINE) {
             self.caller.count_turn(&self.state, talk.player())?;
         }
         let turn = TranscriptTurn {

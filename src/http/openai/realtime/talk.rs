@@ -25,6 +25,7 @@ use crate::{
     errors::{Code, Problem},
     extract::{Authorized, InWorld, Talker},
     reachable_sessions::reachable_open_session,
+    settings::STREAM_QUEUE,
     sse::{ListenerGuard, SseListener},
 };
 use colloquy_actors::VisibleEvent;
@@ -300,7 +301,7 @@ impl Talk {
     /// # Errors
     /// The session has ended, or lives on another node.
     pub async fn subscribe(&self, state: &web::Data<AppState>, principal: &Principal) -> Result<TalkEvents, Problem> {
-        let (feed, events) = mpsc::channel(state.settings.sse_queue);
+        let (feed, events) = mpsc::channel(STREAM_QUEUE);
         let listener = SseListener::new(feed, principal.role);
         let sessions = &state.sessions;
         let scope = principal.scope();

@@ -7,7 +7,6 @@ use super::{
         completions::parse_name,
         parse_body::ParseBody,
         request::{ChatCompletionRequest, FieldFaults, InputMessage, InputRole, MAX_MESSAGES},
-        settings::ChatSettings,
     },
     answer::EchoedFields,
 };
@@ -252,7 +251,7 @@ fn read_item(index: usize, item: &Value, faults: &mut FieldFaults) -> Option<Inp
 }
 
 impl ParseBody for ResponseRequest {
-    fn parse_body(raw: &[u8], _: &ChatSettings) -> Result<Self, Problem> {
+    fn parse_body(raw: &[u8]) -> Result<Self, Problem> {
         Self::parse(raw)
     }
 }

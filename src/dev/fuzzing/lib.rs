@@ -39,9 +39,7 @@ pub fn socket_frames(data: &[u8]) {
         return;
     };
     messages::metric_label(&envelope.kind);
-    if let Some(result) = messages::check_message(&envelope.kind, text) {
-        check_problem(result);
-    }
+    check_problem(messages::ClientMessage::parse(&envelope.kind, text));
 }
 
 /// A model's streamed reply, split into spoken text and state block; and the block alone. The result must not depend on
@@ -116,7 +114,7 @@ mod tests {
             fs::read_to_string(folder.join(name)).unwrap()
         };
         let say = seed("socket_frames/say");
-        assert!(matches!(messages::check_message("player.say", &say), Some(Ok(()))));
+        assert!(messages::ClientMessage::parse("player.say", &say).is_ok());
         assert!(parse_query::<FactsQuery>(&seed("query_strings/facts")).is_ok());
         let block = parse_closed(&seed("state_blocks/block"), "mira", &StateRules::default());
         assert!(!block.unwrap().changes.is_empty());

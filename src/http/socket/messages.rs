@@ -7,6 +7,10 @@ use garde::Validate;
 use serde::{Deserialize, de::IgnoredAny};
 use utoipa::ToSchema;
 
+use crate::{
+    errors::{Code, Problem},
+    validate,
+};
 use colloquy_actors::OnBusy;
 use colloquy_core::ids::{ActionId, DialogueId, NpcId, PlayerId, WorldId};
 use colloquy_ports::ledger::dialogues::Playback;
@@ -21,7 +25,9 @@ pub struct Envelope<'a> {
 }
 
 macro_rules! messages {
-    ($($(#[$doc:meta])* $name:ident = $kind:literal { $($(#[$field:meta])* $member:ident : $type:ty,)* })+) => {
+    ($($(#[$doc:meta])* $name:ident = $kind:literal $(in $dialogue:ident)? {
+        $($(#[$field:meta])* $member:ident : $type:ty,)*
+    })+) => {
         $(
             $(#[$doc])*
             #[derive(Debug, Deserialize, Validate, ToSchema)]
@@ -40,17 +46,33 @@ macro_rules! messages {
                 $($(#[$field])* pub $member: $type,)*
             }
         )+
+        /// A message of a client.
+        #[derive(Debug)]
+        pub enum ClientMessage {
+            $($name($name),)+
+        }
+        impl ClientMessage {
+            /// Parses a message of the type `kind`.
+            ///
+            /// # Errors
+            /// An unknown type, or every fault of the fields.
+            pub fn parse(kind: &str, text: &str) -> Result<Self, Problem> {
+                match kind {
+                    $($kind => validate::read_json(text.as_bytes()).map(Self::$name),)+
+                    _ => Err(Problem::new(Code::UnknownType, "there is no such message type").with_param("type")),
+                }
+            }
+            /// Returns the dialogue of the message, to which an error belongs.
+            pub fn dialogue_id(&self) -> Option<DialogueId> {
+                match self {
+                    $($(Self::$name(message) => Some(message.$dialogue),)?)+
+                    _ => None,
+                }
+            }
+        }
         /// Lists every client message: type and schema.
         pub fn message_schemas() -> Vec<super::message_schema::MessageSchema> {
             vec![$(super::message_schema::MessageSchema::for_type::<$name>($kind),)+]
-        }
-        /// Parses a message as a socket does; `None` if the type is unknown.
-        #[cfg(feature = "fuzzing")]
-        pub fn check_message(kind: &str, text: &str) -> Option<Result<(), crate::errors::Problem>> {
-            match kind {
-                $($kind => Some(crate::validate::read_json::<$name>(text.as_bytes()).map(|_| ())),)+
-                _ => None,
-            }
         }
         /// The type as a metric label, from a fixed set, for all client input.
         pub fn metric_label(kind: &str) -> &'static str {
@@ -100,7 +122,7 @@ messages! {
     /// `session.resumed`. The text so far is one `reply.delta` from offset 0. With `resume_token`, this socket takes
     /// over the session. An older socket gets the error `replaced`, loses the session, and closes with 4409 if no other
     /// session is open there. Without `resume_token`, no socket is replaced.
-    SessionResume = "session.resume" {
+    SessionResume = "session.resume" in session_id {
         #[schema(value_type = String)]
         session_id: DialogueId,
         /// The server checks the token if it is given.
@@ -112,7 +134,7 @@ messages! {
         include: Vec<Include>,
     }
     /// A line of the player.
-    PlayerSay = "player.say" {
+    PlayerSay = "player.say" in session_id {
         #[schema(value_type = String)]
         session_id: DialogueId,
         text: String,
@@ -137,7 +159,7 @@ messages! {
     ///
     /// With an `event_id`, the answer carries the id as `re`. A repeated interrupt or key gets an answer too:
     /// `dialogue.rewound` again, or `interrupt.done`.
-    PlayerInterrupt = "player.interrupt" {
+    PlayerInterrupt = "player.interrupt" in session_id {
         #[schema(value_type = String)]
         session_id: DialogueId,
         /// The turn with the reply to cut; unset: the running turn.
@@ -156,7 +178,7 @@ messages! {
         if_head: Option<u32>,
     }
     /// Takes the last turn back and answers its line again: `dialogue.rewound`, then the events of the new turn.
-    PlayerRegenerate = "player.regenerate" {
+    PlayerRegenerate = "player.regenerate" in session_id {
         #[schema(value_type = String)]
         session_id: DialogueId,
         /// Makes a retry safe; the new turn has this key.
@@ -169,7 +191,7 @@ messages! {
     /// Resumes a reply that was cut a moment ago. A reply that was complete before the cut stands again, named in
     /// `dialogue.rewound`. A reply that was cut while running is continued: `dialogue.rewound` takes the reply back.
     /// Then the reply comes again, with all earlier text and the rest.
-    PlayerResume = "player.resume" {
+    PlayerResume = "player.resume" in session_id {
         #[schema(value_type = String)]
         session_id: DialogueId,
         /// Makes a retry safe: the same key gets the same result.
@@ -179,20 +201,20 @@ messages! {
     }
     /// The client has played a reply to its end. In a session with `playback: "ack"`, NPCs learn from the reply from
     /// now on.
-    ReplyPlayed = "reply.played" {
+    ReplyPlayed = "reply.played" in session_id {
         #[schema(value_type = String)]
         session_id: DialogueId,
         turn: u32,
     }
     /// Ends a session. `session.closed` follows.
-    SessionClose = "session.close" {
+    SessionClose = "session.close" in session_id {
         #[schema(value_type = String)]
         session_id: DialogueId,
     }
     /// Watches an NPC conversation: `npc_conversation.created` shows its state, and its events follow. A player may
     /// watch a conversation only with access to it. A self-paced conversation that a restart stopped continues, except
     /// for a viewer. A viewer gets events after another caller has resumed the conversation.
-    ConversationWatch = "npc_conversation.watch" {
+    ConversationWatch = "npc_conversation.watch" in conversation_id {
         #[schema(value_type = String)]
         conversation_id: DialogueId,
         /// The events after this sequence number are sent again first.
@@ -202,7 +224,7 @@ messages! {
         include: Vec<Include>,
     }
     /// Stops watching a conversation.
-    ConversationUnwatch = "npc_conversation.unwatch" {
+    ConversationUnwatch = "npc_conversation.unwatch" in conversation_id {
         #[schema(value_type = String)]
         conversation_id: DialogueId,
     }
@@ -210,7 +232,7 @@ messages! {
     /// back and sends `dialogue.rewound`. With `text`, the player joins at once: `session.created` follows, and the
     /// line is the first turn of that session. With an `event_id`, the answer carries the id as `re`. A repeated
     /// interrupt or key gets an answer too: `dialogue.rewound` again, or `interrupt.done`.
-    ConversationInterrupt = "npc_conversation.interrupt" {
+    ConversationInterrupt = "npc_conversation.interrupt" in conversation_id {
         #[schema(value_type = String)]
         conversation_id: DialogueId,
         /// The last line that is to stand; unset: the running line. To take all lines back, name line 1 with
@@ -281,7 +303,6 @@ pub enum Include {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::validate;
 
     #[test]
     fn protocol_examples_are_parsed() {

@@ -10,18 +10,11 @@ use std::{
 use actix_web::web;
 use bytestring::ByteString;
 use futures_util::FutureExt;
-use garde::Validate;
 use parking_lot::Mutex;
-use serde::de::DeserializeOwned;
-use utoipa::ToSchema;
 
 use super::{
     events::{self, AuthRefreshed, Pong},
-    messages::{
-        self, AuthRefresh, ConversationInterrupt, ConversationUnwatch, ConversationWatch, Envelope, Ping,
-        PlayerInterrupt, PlayerRegenerate, PlayerResume, PlayerSay, ReplyPlayed, SessionClose, SessionResume,
-        WorldUnwatch, WorldWatch,
-    },
+    messages::{self, AuthRefresh, ClientMessage, Envelope},
     remote::without_expiry,
     socket_state::SocketState,
 };
@@ -31,7 +24,6 @@ use crate::{
     nodes::Tunnels,
     open_streams::ClosableStream,
     socket::player_socket::{SocketConnection, SocketProtocol, close_code},
-    validate,
 };
 use colloquy_core::{
     ids::DialogueId,
@@ -352,106 +344,46 @@ impl SocketState {
         re: Option<&str>,
         text: &str,
     ) -> Result<(), MessageError> {
-        match kind {
-            "player.say" => {
-                let message: PlayerSay = parse(text)?;
-                let id = message.session_id;
-                self.say_line(connection, principal, message, re)
-                    .await
-                    .map_err(error_for(id))
+        let message = ClientMessage::parse(kind, text).map_err(global_error)?;
+        let dialogue = message.dialogue_id();
+        let outcome = match message {
+            ClientMessage::PlayerSay(message) => self.say_line(connection, principal, message, re).await,
+            ClientMessage::PlayerInterrupt(message) => self.interrupt_turn(connection, principal, message, re).await,
+            ClientMessage::PlayerRegenerate(message) => self.regenerate_turn(connection, principal, message, re).await,
+            ClientMessage::PlayerResume(message) => self.resume_turn(principal, message, re).await,
+            ClientMessage::ReplyPlayed(message) => self.on_reply_played(principal, message).await,
+            ClientMessage::SessionCreate(message) => self.create_session(connection, principal, message, re).await,
+            ClientMessage::SessionResume(message) => self.resume_session(connection, principal, message, re).await,
+            ClientMessage::SessionClose(message) => self.close_session(principal, message.session_id).await,
+            ClientMessage::ConversationWatch(message) => {
+                self.watch_conversation(connection, principal, message, re).await
             }
-            "player.interrupt" => {
-                let message: PlayerInterrupt = parse(text)?;
-                let id = message.session_id;
-                self.interrupt_turn(connection, principal, message, re)
-                    .await
-                    .map_err(error_for(id))
+            ClientMessage::ConversationUnwatch(message) => {
+                self.unwatch_conversation(principal, message.conversation_id)
             }
-            "player.regenerate" => {
-                let message: PlayerRegenerate = parse(text)?;
-                let id = message.session_id;
-                self.regenerate_turn(connection, principal, message, re)
-                    .await
-                    .map_err(error_for(id))
+            ClientMessage::ConversationInterrupt(message) => {
+                self.interrupt_conversation(connection, principal, message, re).await
             }
-            "player.resume" => {
-                let message: PlayerResume = parse(text)?;
-                let id = message.session_id;
-                self.resume_turn(principal, message, re).await.map_err(error_for(id))
-            }
-            "session.create" => self
-                .create_session(connection, principal, parse(text)?, re)
-                .await
-                .map_err(global_error),
-            "session.resume" => {
-                let message: SessionResume = parse(text)?;
-                let id = message.session_id;
-                self.resume_session(connection, principal, message, re)
-                    .await
-                    .map_err(error_for(id))
-            }
-            "session.close" => {
-                let message: SessionClose = parse(text)?;
-                let id = message.session_id;
-                self.close_session(principal, id).await.map_err(error_for(id))
-            }
-            "npc_conversation.watch" => {
-                let message: ConversationWatch = parse(text)?;
-                let id = message.conversation_id;
-                self.watch_conversation(connection, principal, message, re)
-                    .await
-                    .map_err(error_for(id))
-            }
-            "npc_conversation.unwatch" => {
-                let message: ConversationUnwatch = parse(text)?;
-                let id = message.conversation_id;
-                self.unwatch_conversation(principal, id).map_err(error_for(id))
-            }
-            "npc_conversation.interrupt" => {
-                let message: ConversationInterrupt = parse(text)?;
-                let id = message.conversation_id;
-                self.interrupt_conversation(connection, principal, message, re)
-                    .await
-                    .map_err(error_for(id))
-            }
-            "reply.played" => {
-                let message: ReplyPlayed = parse(text)?;
-                let id = message.session_id;
-                self.on_reply_played(principal, message).await.map_err(error_for(id))
-            }
-            "world.watch" => {
-                let message: WorldWatch = parse(text)?;
-                self.watch_world(connection, principal, message, re)
-                    .await
-                    .map_err(global_error)
-            }
-            "world.unwatch" => {
-                let message: WorldUnwatch = parse(text)?;
-                self.unwatch_world(&message.world_id).map_err(global_error)
-            }
-            "auth.refresh" => self.refresh_auth(connection, principal, text, re).await,
-            "ping" => {
-                let message: Ping = parse(text)?;
-                let _ = connection.send_text(events::write_event(&Pong {
-                    re,
-                    t: message.t.as_ref(),
-                }));
+            ClientMessage::WorldWatch(message) => self.watch_world(connection, principal, message, re).await,
+            ClientMessage::WorldUnwatch(message) => self.unwatch_world(&message.world_id),
+            ClientMessage::AuthRefresh(message) => self.refresh_auth(connection, principal, &message, text, re).await,
+            ClientMessage::Ping(message) => {
+                let t = message.t.as_ref();
+                let _ = connection.send_text(events::write_event(&Pong { re, t }));
                 Ok(())
             }
-            _ => Err(global_error(
-                Problem::new(Code::UnknownType, "there is no such message type").with_param("type"),
-            )),
-        }
+        };
+        outcome.map_err(|problem| Box::new((problem, dialogue)))
     }
 
     async fn refresh_auth(
         self: &Arc<Self>,
         connection: &Arc<SocketConnection>,
         principal: &Principal,
+        message: &AuthRefresh,
         text: &str,
         re: Option<&str>,
-    ) -> Result<(), MessageError> {
-        let message: AuthRefresh = parse(text)?;
+    ) -> Result<(), Problem> {
         let new_principal = self
             .state
             .auth
@@ -469,11 +401,11 @@ impl SocketState {
                 // The other node still uses a different token than this node.
                 Err(problem) => {
                     connection.close_after_flush(close_code::UNAUTHENTICATED, "unauthenticated");
-                    Err(global_error(problem))
+                    Err(problem)
                 }
             };
         }
-        let new_principal = new_principal.map_err(global_error)?;
+        let new_principal = new_principal?;
         let expires_at = new_principal.expires_at;
         *self.principal.lock() = new_principal;
         self.watch_expiry(connection);
@@ -524,14 +456,6 @@ fn error_for(id: DialogueId) -> impl Fn(Problem) -> MessageError {
 
 fn global_error(problem: Problem) -> MessageError {
     Box::new((problem, None))
-}
-
-fn parse<T>(text: &str) -> Result<T, MessageError>
-where
-    T: DeserializeOwned + Validate + ToSchema,
-    T::Context: Default,
-{
-    validate::read_json(text.as_bytes()).map_err(global_error)
 }
 
 /// The error for a text without a valid envelope.

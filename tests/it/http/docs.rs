@@ -8,10 +8,25 @@ use serde_json::Value;
 
 use super::harness::HttpTestServer;
 
+/// Writes a document with one line for each operation, schema and message, so that changes are easy to compare.
+fn write_lines(value: &Value, depth: usize) -> String {
+    match value {
+        Value::Object(fields) if depth < 3 => {
+            let indent = "  ".repeat(depth);
+            let fields = fields.iter().map(|(name, field)| {
+                let text = write_lines(field, depth + 1);
+                format!("{indent}  {}: {text}", Value::from(name.as_str()))
+            });
+            format!("{{\n{}\n{indent}}}", fields.collect::<Vec<_>>().join(",\n"))
+        }
+        value => value.to_string(),
+    }
+}
+
 /// Fails if the committed copy is stale. `UPDATE_DOCS=1` rewrites the copy.
 fn assert_document_is_fresh(name: &str, document: &Value) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(name);
-    let fresh = format!("{}\n", serde_json::to_string_pretty(document).unwrap());
+    let fresh = format!("{}\n", write_lines(document, 0));
     if std::env::var_os("UPDATE_DOCS").is_some() {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, &fresh).unwrap();

@@ -28,69 +28,116 @@ pub struct DialogueEvent {
     pub body: EventBody,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+/// What happened. A new event is a new variant: the documents of the socket take names, fields and comments from here.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(tag = "type")]
 pub enum EventBody {
+    /// The NPC starts to answer a line.
     #[serde(rename = "turn.started")]
     TurnStarted { turn: u32 },
-    /// Not durable: carries (`turn`, `offset`), may be coalesced. `offset` counts Unicode scalar values.
+    /// A piece of the reply. Not durable; may be joined with the next piece.
     #[serde(rename = "reply.delta")]
     ReplyDelta {
         turn: u32,
+        /// Where the piece begins in the reply, in Unicode scalar values.
+        #[schema(value_type = u64)]
         offset: usize,
+        #[schema(value_type = String)]
         npc_id: NpcId,
         text: String,
     },
-    /// Sent exactly once per started turn.
+    /// The end of the reply. Sent once per started turn.
     #[serde(rename = "reply.done")]
-    ReplyDone(ReplyDone),
+    ReplyDone(#[schema(inline)] ReplyDone),
+    /// The turn is durable.
     #[serde(rename = "turn.committed")]
-    TurnCommitted { turn: u32, turn_id: TurnId },
-    /// Optional: only for listeners that may see memory.
+    TurnCommitted {
+        turn: u32,
+        #[schema(value_type = String)]
+        turn_id: TurnId,
+    },
+    /// The facts that a turn taught. Only with `include`, never for players.
     #[serde(rename = "memory.updated")]
     MemoryUpdated { turn: u32, facts: Vec<MemoryChange> },
-    /// Optional: only for listeners that may see state.
+    /// The world changes that a turn made. Only with `include`, never for players.
     #[serde(rename = "state.changed")]
-    StateChanged { turn: u32, changes: Vec<StateChange> },
-    /// Optional: the player may hear this scenario from now on.
+    StateChanged {
+        turn: u32,
+        #[schema(value_type = Vec<Object>)]
+        changes: Vec<StateChange>,
+    },
+    /// A turn's world change unlocked a memory of an NPC's past for the player. Follows `turn.committed`, perhaps after
+    /// the next turn has begun. At most 32 per turn; not sent if the server ends first. Only with `include`, never for
+    /// players.
     #[serde(rename = "scenario.unlocked")]
     ScenarioUnlocked {
         turn: u32,
+        #[schema(value_type = String)]
         scenario_id: ScenarioId,
         title: String,
+        #[schema(value_type = String)]
         npc_id: NpcId,
     },
-    /// An NPC begins its line in an NPC conversation.
+    /// An NPC begins its line.
     #[serde(rename = "npc_turn.started")]
-    NpcTurnStarted { turn: u32, npc_id: NpcId },
-    /// Like `reply.delta`.
+    NpcTurnStarted {
+        turn: u32,
+        #[schema(value_type = String)]
+        npc_id: NpcId,
+    },
+    /// A piece of the line. Not durable; may be joined with the next piece.
     #[serde(rename = "npc_turn.delta")]
     NpcTurnDelta {
         turn: u32,
+        /// Where the piece begins in the line, in Unicode scalar values.
+        #[schema(value_type = u64)]
         offset: usize,
+        #[schema(value_type = String)]
         npc_id: NpcId,
         text: String,
     },
-    /// Sent exactly once per started line.
+    /// The end of the line. Sent once per started line.
     #[serde(rename = "npc_turn.done")]
-    NpcTurnDone(ReplyDone),
+    NpcTurnDone(#[schema(inline)] ReplyDone),
+    /// The line is durable.
     #[serde(rename = "npc_turn.committed")]
-    NpcTurnCommitted { turn: u32, turn_id: TurnId, npc_id: NpcId },
-    /// No line comes until the conversation is resumed or stepped.
+    NpcTurnCommitted {
+        turn: u32,
+        #[schema(value_type = String)]
+        turn_id: TurnId,
+        #[schema(value_type = String)]
+        npc_id: NpcId,
+    },
+    /// The conversation is paused until a resume or a step.
     #[serde(rename = "npc_conversation.paused")]
-    ConversationPaused { turn: u32, reason: &'static str },
+    ConversationPaused {
+        turn: u32,
+        /// `interrupted`, `joined` or `failed` (the model failed repeatedly).
+        reason: &'static str,
+    },
+    /// The conversation continues.
     #[serde(rename = "npc_conversation.resumed")]
     ConversationResumed { turn: u32 },
-    /// No further line comes. `reason` is `concluded`, `max_turns`, `closed by request`, `npc_deleted`,
-    /// `world_deleted`, `moved` (the conversation continues on another node) or `restored` (the conversation is not
-    /// open in the restored save).
+    /// The conversation has ended.
     #[serde(rename = "npc_conversation.ended")]
-    ConversationEnded { turn: u32, reason: &'static str },
-    /// Turns were unsaid, or stand again. A client with a transcript cuts the transcript there and continues reading.
+    ConversationEnded {
+        turn: u32,
+        /// `concluded`, `max_turns`, `closed by request`, `npc_deleted`, `world_deleted`, `moved` (to another node) or
+        /// `restored` (a loaded save in which the conversation is not open).
+        reason: &'static str,
+    },
+    /// Turns were taken back or stand again. A client with a transcript cuts the transcript at `turn` and continues
+    /// from there.
     #[serde(rename = "dialogue.rewound")]
-    DialogueRewound(DialogueRewound),
+    DialogueRewound(#[schema(inline)] DialogueRewound),
+    /// The session has ended.
     #[serde(rename = "session.closed")]
-    SessionClosed { reason: &'static str },
+    SessionClosed {
+        /// `closed by the client`, `closed by request`, `npc_deleted`, `world_deleted`, `rewound`, `restored` or
+        /// `moved`. `rewound`: the turn at which the player joined was taken back. `restored`: the session is not open
+        /// in the loaded save. `moved`: the session moved to another node.
+        reason: &'static str,
+    },
     /// A line that never became a turn (`turn` unset), or a turn that could not be committed after its `reply.done`: no
     /// `turn.committed` will follow.
     #[serde(rename = "error")]
@@ -104,19 +151,19 @@ pub enum EventBody {
 /// The result of a rewind.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct DialogueRewound {
-    /// The last turn that stands; 0: no turn stands.
+    /// The last turn that stands; 0 if no turn stands.
     pub turn: u32,
-    /// If the reply of `turn` was cut: the heard part, in Unicode scalar values.
+    /// The heard part of the last reply in Unicode scalar values, if the reply was cut.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>, nullable = false)]
     pub heard_chars: Option<usize>,
     /// Turns that no longer stand.
     pub removed_turns: Vec<u32>,
-    /// Turns that stand again.
+    /// Turns that stand again, unchanged.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub reinstated_turns: Vec<u32>,
     pub rolled_back: RolledBack,
-    /// Turns of other dialogues whose prompts had content that is unsaid now. These turns still stand. Empty for
-    /// players.
+    /// Turns of other dialogues whose prompts quoted text that is now unsaid. Empty for players.
     pub quoted_in: Vec<QuotedIn>,
 }
 
@@ -142,17 +189,20 @@ impl From<&RewindRecord> for DialogueRewound {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct ReplyDone {
     pub turn: u32,
+    #[schema(value_type = String)]
     pub npc_id: NpcId,
     pub text: String,
     pub status: TurnStatus,
     pub usage: Usage,
+    /// Emotion and gesture tags, removed from the text.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cues: Vec<String>,
     /// Set when `status` is `failed`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub error: Option<EventError>,
 }
 
@@ -163,13 +213,15 @@ impl ReplyDone {
     }
 }
 
-/// The reason why a turn failed, in the form of the socket's `error` member.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+/// Why a turn failed.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[schema(as = TurnFailure)]
+#[serde(deny_unknown_fields)]
 pub struct EventError {
-    /// Stable and machine-readable.
     pub code: &'static str,
     pub message: String,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub retry_after_ms: Option<u64>,
 }
 

@@ -1,10 +1,9 @@
 //! Server messages beyond the events of a dialogue, and the schemas of both.
 //!
-//! `dialogue::events` writes the events of a dialogue. A test checks the schemas here against real events.
+//! `dialogue::events` has the events of a dialogue. A test checks their schemas against real events.
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
-use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::{
@@ -13,9 +12,7 @@ use super::{
 };
 use crate::errors::{FieldError, Problem};
 use colloquy_core::ids::{DialogueId, NpcId};
-use colloquy_dialogue::events::MemoryChange;
-use colloquy_memory::turn::{TurnStatus, Usage};
-use colloquy_ports::ledger::rewinds::{QuotedIn, RolledBack};
+use colloquy_dialogue::events::EventBody;
 
 /// `session.created`.
 #[derive(Debug, Serialize, ToSchema)]
@@ -162,146 +159,6 @@ pub fn write_event(event: &impl Serialize) -> String {
     serde_json::to_string(event).unwrap_or_default()
 }
 
-macro_rules! dialogue_events {
-    ($($(#[$doc:meta])* $name:ident = $kind:literal { $($(#[$field:meta])* $member:ident : $type:ty,)* })+) => {
-        $(
-            $(#[$doc])*
-            #[derive(Debug, ToSchema, serde::Deserialize)]
-            #[serde(deny_unknown_fields)]
-            #[allow(dead_code)]
-            struct $name {
-                dialogue_id: String,
-                /// `event_id` of the message that caused this event.
-                #[schema(nullable = false)]
-                re: Option<String>,
-                $($(#[$field])* $member: $type,)*
-            }
-        )+
-        fn dialogue_schemas() -> Vec<MessageSchema> {
-            vec![$(MessageSchema::for_type::<$name>($kind),)+]
-        }
-    };
-}
-
-dialogue_events! {
-    /// The NPC starts to answer a line.
-    TurnStarted = "turn.started" { seq: u64, turn: u32, }
-    /// A piece of the reply. Not durable; may be joined with the next piece.
-    ReplyDelta = "reply.delta" {
-        turn: u32,
-        /// Where the piece begins in the reply, in Unicode scalar values.
-        offset: u64,
-        npc_id: String,
-        text: String,
-    }
-    /// The end of the reply. Sent once per started turn.
-    ReplyDone = "reply.done" {
-        seq: u64,
-        turn: u32,
-        npc_id: String,
-        text: String,
-        status: TurnStatus,
-        usage: Usage,
-        /// Emotion and gesture tags, removed from the text.
-        #[schema(nullable = false)]
-        cues: Option<Vec<String>>,
-        /// Set when `status` is `failed`.
-        #[schema(nullable = false)]
-        error: Option<TurnFailure>,
-    }
-    /// The turn is durable.
-    TurnCommitted = "turn.committed" { seq: u64, turn: u32, turn_id: String, }
-    /// The facts that a turn taught. Only with `include`, never for players.
-    MemoryUpdated = "memory.updated" { seq: u64, turn: u32, #[schema(value_type = Vec<MemoryChange>)] facts: Value, }
-    /// The world changes that a turn made. Only with `include`, never for players.
-    StateChanged = "state.changed" { seq: u64, turn: u32, #[schema(value_type = Vec<Object>)] changes: Value, }
-    /// A turn's world change unlocked a memory of an NPC's past for the player. Follows `turn.committed`, perhaps after
-    /// the next turn has begun. At most 32 per turn; not sent if the server ends first. Only with `include`, never for
-    /// players.
-    ScenarioUnlocked = "scenario.unlocked" { seq: u64, turn: u32, scenario_id: String, title: String, npc_id: String, }
-    /// An NPC begins its line.
-    NpcTurnStarted = "npc_turn.started" { seq: u64, turn: u32, npc_id: String, }
-    /// A piece of the line. Not durable; may be joined with the next piece.
-    NpcTurnDelta = "npc_turn.delta" {
-        turn: u32,
-        /// Where the piece begins in the line, in Unicode scalar values.
-        offset: u64,
-        npc_id: String,
-        text: String,
-    }
-    /// The end of the line. Sent once per started line.
-    NpcTurnDone = "npc_turn.done" {
-        seq: u64,
-        turn: u32,
-        npc_id: String,
-        text: String,
-        status: TurnStatus,
-        usage: Usage,
-        /// Emotion and gesture tags, removed from the text.
-        #[schema(nullable = false)]
-        cues: Option<Vec<String>>,
-        /// Set when `status` is `failed`.
-        #[schema(nullable = false)]
-        error: Option<TurnFailure>,
-    }
-    /// The line is durable.
-    NpcTurnCommitted = "npc_turn.committed" { seq: u64, turn: u32, turn_id: String, npc_id: String, }
-    /// The conversation is paused until a resume or a step.
-    ConversationPaused = "npc_conversation.paused" {
-        seq: u64,
-        turn: u32,
-        /// `interrupted`, `joined` or `failed` (the model failed repeatedly).
-        reason: String,
-    }
-    /// The conversation continues.
-    ConversationResumed = "npc_conversation.resumed" { seq: u64, turn: u32, }
-    /// The conversation has ended.
-    ConversationEnded = "npc_conversation.ended" {
-        seq: u64,
-        turn: u32,
-        /// `concluded`, `max_turns`, `closed by request`, `npc_deleted`, `world_deleted`, `moved` (to another node) or
-        /// `restored` (a loaded save in which the conversation is not open).
-        reason: String,
-    }
-    /// Turns were taken back or stand again. A client with a transcript cuts the transcript at `turn` and continues
-    /// from there.
-    DialogueRewound = "dialogue.rewound" {
-        seq: u64,
-        /// The last turn that stands; 0 if no turn stands.
-        turn: u32,
-        /// The heard part of the last reply in Unicode scalar values, if the reply was cut.
-        #[schema(nullable = false)]
-        heard_chars: Option<u64>,
-        /// Turns that no longer stand.
-        removed_turns: Vec<u32>,
-        /// Turns that stand again, unchanged.
-        #[schema(nullable = false)]
-        reinstated_turns: Option<Vec<u32>>,
-        rolled_back: RolledBack,
-        /// Turns of other dialogues whose prompts quoted text that is now unsaid. Empty for players.
-        quoted_in: Vec<QuotedIn>,
-    }
-    /// The session has ended.
-    SessionClosed = "session.closed" {
-        seq: u64,
-        /// `closed by the client`, `closed by request`, `npc_deleted`, `world_deleted`, `rewound`, `restored` or
-        /// `moved`. `rewound`: the turn at which the player joined was taken back. `restored`: the session is not open
-        /// in the loaded save. `moved`: the session moved to another node.
-        reason: String,
-    }
-}
-
-/// Why a turn failed.
-#[derive(Debug, ToSchema, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-#[allow(dead_code)]
-struct TurnFailure {
-    code: String,
-    message: String,
-    #[schema(nullable = false)]
-    retry_after_ms: Option<u64>,
-}
-
 /// `server.draining`: the server shuts down.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(tag = "type", rename = "server.draining", deny_unknown_fields)]
@@ -315,6 +172,27 @@ pub struct ServerDraining {
 pub fn draining_event(deadline: std::time::Duration) -> String {
     write_event(&ServerDraining {
         deadline_s: deadline.as_secs(),
+    })
+}
+
+/// The fields of every event of a dialogue.
+#[derive(ToSchema)]
+#[allow(dead_code)]
+struct EventFields {
+    dialogue_id: String,
+    seq: u64,
+    /// `event_id` of the message that caused this event.
+    #[schema(nullable = false)]
+    re: Option<String>,
+}
+
+/// Returns the schema of each event of a dialogue. Only deltas have no `seq`.
+fn dialogue_schemas() -> impl Iterator<Item = MessageSchema> {
+    MessageSchema::for_variants::<EventBody, EventFields>().map(|mut event| {
+        if event.kind.ends_with(".delta") {
+            event.remove_field("seq");
+        }
+        event
     })
 }
 
@@ -335,22 +213,25 @@ pub fn event_schemas() -> Vec<MessageSchema> {
         MessageSchema::for_type::<ErrorEvent<'_>>("error"),
         MessageSchema::for_type::<ServerDraining>("server.draining"),
     ];
-    schemas.extend(dialogue_schemas());
+    // The socket adds its own fields to `error`.
+    schemas.extend(dialogue_schemas().filter(|schema| schema.kind != "error"));
     schemas
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use serde_json::{Map, json};
+    use serde_json::{Map, Value, json};
 
     use super::*;
     use crate::{errors::Code, validate::schema_faults};
     use colloquy_core::ids::{DialogueKind, FactId, TurnId};
-    use colloquy_dialogue::events::{
-        DialogueEvent, DialogueRewound as Rewound, EventBody, EventError, MemoryOp, ReplyDone as Done,
+    use colloquy_dialogue::events::{DialogueEvent, DialogueRewound, EventError, MemoryChange, MemoryOp, ReplyDone};
+    use colloquy_memory::{
+        state::StateChange,
+        turn::{TurnStatus, Usage},
     };
-    use colloquy_memory::state::StateChange;
+    use colloquy_ports::ledger::rewinds::{QuotedIn, RolledBack};
 
     fn check(text: &str) {
         let value: Value = serde_json::from_str(text).unwrap();
@@ -380,7 +261,7 @@ mod tests {
             message: "no".into(),
             retry_after_ms: Some(5),
         };
-        let reply_done = |status, error| Done {
+        let reply_done = |status, error| ReplyDone {
             turn: 1,
             npc_id: npc.clone(),
             text: "Ah.".into(),
@@ -421,7 +302,7 @@ mod tests {
                 title: "The well".into(),
                 npc_id: npc.clone(),
             },
-            EventBody::DialogueRewound(Rewound {
+            EventBody::DialogueRewound(DialogueRewound {
                 turn: 6,
                 heard_chars: Some(42),
                 removed_turns: vec![7],

@@ -37,7 +37,7 @@ use colloquy::{
     },
     ids::{DialogueKind, NodeId, NpcId},
     memory::{
-        authored::{Language, Npc, Persona, World, WorldSettings},
+        authored::{Language, Npc, Persona, TierSettings, World, WorldSettings},
         calibration::Calibration,
         disclosure::audience::{Audience, Knower},
         fact::{Cause, FactKind, Importance, NewFact, Polarity, Statement, Tense},
@@ -163,7 +163,7 @@ fn innkeeper(world: &colloquy::ids::WorldId, now: chrono::DateTime<chrono::Utc>)
         language: Language::En,
         factions: vec![],
         model: None,
-        settings: WorldSettings::default(),
+        settings: TierSettings::default(),
         has_scenarios: false,
         has_tells: false,
         version: 1,

@@ -20,7 +20,7 @@ use colloquy_dialogue::{
     requester::Requester,
     turn::{ChatRequest, TurnError},
 };
-use colloquy_memory::{authored::WorldSettings, fact::Cause, turn::Turn};
+use colloquy_memory::{authored::TierSettings, fact::Cause, turn::Turn};
 use colloquy_ports::{
     StoreError,
     ledger::{
@@ -189,7 +189,7 @@ pub struct NewSession {
     /// When a turn counts as heard.
     pub playback: Playback,
     /// Settings of the session, in place of those of its NPC, world and tenant.
-    pub settings: Option<Box<WorldSettings>>,
+    pub settings: Option<Box<TierSettings>>,
     /// The turn of another dialogue at which the player joined.
     pub cause: Option<Cause>,
     /// Set for the session of a chat program ([`colloquy_ports::ledger::dialogues::DialogueOptions::chat_key`]).

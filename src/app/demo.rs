@@ -8,7 +8,7 @@ use colloquy_core::{
     ids::{FactionId, NpcId, TenantId, WorldId},
     scope::{Role, TenantScope},
 };
-use colloquy_memory::authored::{Language, Npc, Persona, World, WorldSettings};
+use colloquy_memory::authored::{Language, Npc, Persona, TierSettings, World, WorldSettings};
 use colloquy_ports::{
     PageRequest,
     clock::IdSource,
@@ -91,7 +91,7 @@ fn load_demo_content(now: DateTime<Utc>) -> anyhow::Result<DemoContent> {
                 language: file.language,
                 factions: file.factions,
                 model: None,
-                settings: WorldSettings::default(),
+                settings: TierSettings::default(),
                 has_scenarios: false,
                 has_tells: false,
                 version: 0,

@@ -8,6 +8,13 @@ use super::{Services, settings::DialogueSettings};
 use colloquy_memory::authored::{Npc, WorldSettings};
 use colloquy_ports::llm::Task;
 
+/// Replaces the fields of `$to` for which `$from` has a value.
+macro_rules! overlay {
+    ($to:expr, $from:ident: $($field:ident),+) => {
+        $($to.$field = $from.$field.unwrap_or($to.$field);)+
+    };
+}
+
 impl Services {
     /// Returns the services with the settings of a world's tiers, already merged
     /// ([`World::for_npc`](colloquy_memory::authored::World::for_npc)).
@@ -60,38 +67,28 @@ impl DialogueSettings {
                 (to.preset, to.weights) = (None, weights);
             }
             to.preset = recall.preset.or(to.preset);
-            replace(&mut to.diversity, recall.diversity);
-            replace(&mut to.min_score, recall.min_score);
-            replace(&mut to.top_k, recall.top_k.and_then(|top| usize::try_from(top).ok()));
+            overlay!(to, recall: diversity, min_score);
+            to.top_k = recall
+                .top_k
+                .and_then(|top| usize::try_from(top).ok())
+                .unwrap_or(to.top_k);
         }
         if let Some(prompt) = prompt {
-            let to = &mut tuned.prompt;
-            replace(&mut to.pinned_tokens, prompt.pinned_tokens);
-            replace(&mut to.summary_tokens, prompt.summary_tokens);
-            replace(&mut to.history_tokens, prompt.history_tokens);
-            replace(&mut to.overheard_tokens, prompt.overheard_tokens);
-            replace(&mut to.scenario_tokens, prompt.scenario_tokens);
-            replace(&mut to.lore_tokens, prompt.lore_tokens);
-            replace(&mut to.memory_tokens, prompt.memory_tokens);
-            replace(&mut to.episode_tokens, prompt.episode_tokens);
-            replace(&mut to.insight_tokens, prompt.insight_tokens);
-            replace(&mut to.state_block, prompt.state_block);
-            replace(&mut to.ask_for_state, prompt.ask_for_state);
-            replace(&mut to.ask_if_nothing_new, prompt.ask_if_nothing_new);
+            overlay!(
+                tuned.prompt, prompt: pinned_tokens, summary_tokens, history_tokens, overheard_tokens, scenario_tokens,
+                lore_tokens, memory_tokens, episode_tokens, insight_tokens, state_block, ask_for_state, ask_if_nothing_new
+            );
         }
         if let Some(summaries) = summaries {
             let to = &mut tuned.summaries;
-            replace(&mut to.first_after_turns, summaries.first_after_turns);
-            replace(&mut to.then_every_turns, summaries.then_every_turns);
-            replace(&mut to.force_turns, summaries.force_turns);
+            overlay!(to, summaries: first_after_turns, then_every_turns, force_turns, force_tokens);
             // Turns that stay raw anyway need no summary.
             to.force_turns = to.force_turns.max(to.buffer_min_turns.saturating_add(1));
-            replace(&mut to.force_tokens, summaries.force_tokens);
         }
         // Otherwise turns would leave the prompt before a summary has them.
         tuned.summaries.force_tokens = tuned.summaries.force_tokens.min(tuned.prompt.history_tokens);
         if let Some(curation) = curation {
-            replace(&mut tuned.curation.every_turns, curation.every_turns);
+            overlay!(tuned.curation, curation: every_turns);
         }
         if let Some(models) = models {
             tuned.models = models.clone();
@@ -130,11 +127,5 @@ impl DialogueSettings {
             },
             "curation": {"every_turns": self.curation.every_turns},
         })
-    }
-}
-
-fn replace<T>(value: &mut T, new_value: Option<T>) {
-    if let Some(new_value) = new_value {
-        *value = new_value;
     }
 }

@@ -11,9 +11,10 @@ use super::{
     errors::{FieldError, Problem},
     etag::{self, IfMatch},
     extract::{Author, Authorized, Body},
+    setting_bodies::WorldSettingsBody,
     uncancelled::run_uncancelled,
     validate::one_line_label,
-    worlds::{self, SettingsBody},
+    worlds,
 };
 use colloquy_core::ids::{NpcId, WorldId};
 use colloquy_memory::{
@@ -85,7 +86,7 @@ pub struct ChatModelBody {
     /// With `proxy`: the settings of worlds that are made. A world that exists keeps its own.
     #[serde(default)]
     #[garde(dive)]
-    settings: SettingsBody,
+    settings: WorldSettingsBody,
 }
 
 /// All model names of a tenant.
@@ -192,7 +193,7 @@ async fn check_chat_models(state: &AppState, caller: &Authorized<Author>, models
             let detail = "is not one that the operator lets NPCs name";
             refuse(index, "upstream", detail.to_owned());
         }
-        if let Err(problem) = worlds::check_models(state, &model.settings) {
+        if let Err(problem) = worlds::check_models(state, model.settings.models.as_ref()) {
             let field = problem.param.as_deref().unwrap_or("settings.models");
             refuse(index, field, "is not one that the operator lets NPCs name".to_owned());
         }

@@ -52,6 +52,7 @@ mod rewinds;
 mod saves;
 mod scenarios;
 mod sessions;
+mod setting_bodies;
 pub mod settings;
 pub mod socket;
 mod sse;

@@ -13,8 +13,9 @@ use super::{
     errors::Problem,
     extract::{Author, Authorized, Body, Path, QueryParams},
     pagination::{Items, PageQuery},
+    setting_bodies::TierSettingsBody,
     validate::{display_name, one_line_label},
-    worlds::{self, SettingsBody},
+    worlds,
 };
 use colloquy_core::ids::{FactionId, NpcId, WorldId};
 use colloquy_memory::authored::{Language, Npc, Persona, World};
@@ -49,7 +50,7 @@ pub struct NpcBody {
     #[serde(default)]
     #[garde(dive)]
     #[schema(inline)]
-    settings: SettingsBody,
+    settings: TierSettingsBody,
 }
 
 /// A fixed character: never changed by play.
@@ -79,14 +80,8 @@ pub struct PersonaBody {
 }
 
 impl NpcBody {
-    fn into_npc(
-        self,
-        world: WorldId,
-        language: Language,
-        id: NpcId,
-        updated_at: DateTime<Utc>,
-    ) -> Result<Npc, Problem> {
-        Ok(Npc {
+    fn into_npc(self, world: WorldId, language: Language, id: NpcId, updated_at: DateTime<Utc>) -> Npc {
+        Npc {
             world,
             id,
             name: self.name,
@@ -100,12 +95,12 @@ impl NpcBody {
             language,
             factions: self.factions,
             model: self.model,
-            settings: self.settings.into_tier_settings()?,
+            settings: self.settings.into(),
             has_scenarios: false,
             has_tells: false,
             version: 0,
             updated_at,
-        })
+        }
     }
 }
 
@@ -143,14 +138,14 @@ pub async fn put_npc(
         }
     };
     let now = state.services.clock.now();
-    let npc = body.value.into_npc(world.clone(), language, id.clone(), now)?;
+    let npc = body.value.into_npc(world.clone(), language, id.clone(), now);
     if let Some(model) = &npc.model
         && !state.services.models.is_model_allowed(model)
     {
         let detail = "is not one that the operator lets NPCs name";
         return Err(Problem::invalid_field("model", detail));
     }
-    worlds::check_models(state, &npc.settings)?;
+    worlds::check_models(state, npc.settings.models.as_ref())?;
     if query.0.is_dry_run() {
         worlds::find_world(state, &put.caller, world).await?;
     }

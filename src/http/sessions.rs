@@ -17,10 +17,11 @@ use super::{
     openai::is_hidden_world,
     pagination::{self, Items, list_query},
     reachable_sessions::reachable_session,
+    setting_bodies::TierSettingsBody,
     turn_view::TurnView,
     uncancelled::run_uncancelled,
     validate::visible_text,
-    worlds::{self, SettingsBody},
+    worlds,
 };
 use colloquy_actors::{DialogueError, NewSession, handle::CreatedSession};
 use colloquy_core::{
@@ -74,7 +75,7 @@ pub struct SessionBody {
     #[serde(default)]
     #[garde(dive)]
     #[schema(inline)]
-    pub settings: Option<SettingsBody>,
+    pub settings: Option<TierSettingsBody>,
 }
 
 /// A session as it is stored.
@@ -260,7 +261,6 @@ pub fn parse_new_session(principal: &Principal, body: SessionBody) -> Result<New
     if principal.role == Role::Player && body.settings.is_some() {
         return Err(Problem::new(Code::Forbidden, "only a backend may set settings").with_param("settings"));
     }
-    let settings = body.settings.map(SettingsBody::into_tier_settings).transpose()?;
     witnesses.sort();
     witnesses.dedup();
     witnesses.retain(|npc| !npcs.contains(npc));
@@ -273,7 +273,7 @@ pub fn parse_new_session(principal: &Principal, body: SessionBody) -> Result<New
         cause: None,
         chat_key: None,
         playback: body.playback,
-        settings: settings.map(Box::new),
+        settings: body.settings.map(|settings| Box::new(settings.into())),
     })
 }
 
@@ -300,7 +300,7 @@ pub async fn create_session(
     new_session
         .settings
         .iter()
-        .try_for_each(|settings| worlds::check_models(&state, settings))?;
+        .try_for_each(|settings| worlds::check_models(&state, settings.models.as_ref()))?;
     caller.count_new_session(&state)?;
     if greeting {
         caller.count_turn(&state, &new_session.player)?;

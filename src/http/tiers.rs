@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use actix_web::{HttpRequest, HttpResponse, get, put, web};
-use garde::Validate;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
@@ -16,15 +15,16 @@ use super::{
     npcs,
     pagination::collect_pages,
     reachable_sessions::reachable_session,
+    setting_bodies::TierSettingsBody,
     uncancelled::run_uncancelled,
-    worlds::{self, SettingsBody},
+    worlds,
 };
 use colloquy_core::{
     ids::{DialogueId, NpcId, WorldId},
     scope::TenantScope,
 };
 use colloquy_memory::{
-    authored::{Npc, TenantTier, World, WorldSettings},
+    authored::{TenantTier, TierSettings, World, WorldSettings},
     tiers::{EffectiveValue, Tier, effective_values},
 };
 use colloquy_ports::StoreResult;
@@ -34,8 +34,8 @@ use colloquy_ports::StoreResult;
 pub struct TierView {
     tier: Tier,
     /// The settings of this tier alone.
-    #[schema(inline)]
-    settings: WorldSettings,
+    #[schema(inline, value_type = WorldSettings)]
+    settings: Value,
     /// With `?effective=true`: each value by its name, such as `recall.top_k`, with the tier that sets the value. Values
     /// that no tier sets and the configuration does not have are left out.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -51,38 +51,40 @@ pub struct TierQuery {
     effective: bool,
 }
 
-/// The settings of a tenant as an author writes them.
-#[derive(Debug, Deserialize, Validate, ToSchema)]
-#[serde(transparent)]
-#[garde(transparent)]
-pub struct TenantSettingsBody(#[garde(dive)] SettingsBody);
+/// The tiers of a view, from the uppermost to the lowest, each with its settings.
+#[derive(Default)]
+struct Tiers(Vec<(Tier, Value)>);
 
-/// Builds the view of the lowest of `tiers`, which are from the uppermost to the lowest.
-fn view_of(state: &AppState, query: &TierQuery, tiers: &[(Tier, &WorldSettings)]) -> Result<TierView, Problem> {
-    let Some(&(tier, settings)) = tiers.last() else {
-        return Err(Problem::not_found("settings"));
-    };
-    let effective = query.effective.then(|| {
-        let defaults = (Tier::Configuration, state.services.settings.tier_defaults());
-        let tier_values = tiers
-            .iter()
-            .map(|(tier, settings)| Ok((*tier, serde_json::to_value(settings)?)));
-        let all_tiers: Result<Vec<(Tier, Value)>, serde_json::Error> =
-            std::iter::once(Ok(defaults)).chain(tier_values).collect();
-        all_tiers.map(|all_tiers| effective_values(&all_tiers))
-    });
-    Ok(TierView {
-        tier,
-        settings: settings.clone(),
-        effective: effective.transpose().map_err(|error| Problem::internal_error(&error))?,
-    })
-}
+impl Tiers {
+    /// Adds a lower tier.
+    fn with(mut self, tier: Tier, settings: &impl Serialize) -> Result<Self, Problem> {
+        let settings = serde_json::to_value(settings).map_err(|error| Problem::internal_error(&error))?;
+        self.0.push((tier, settings));
+        Ok(self)
+    }
 
-/// The tiers down to an NPC.
-fn tiers_of<'a>(world: &'a World, npc: Option<&'a Npc>) -> Vec<(Tier, &'a WorldSettings)> {
-    let upper = [(Tier::Tenant, &world.tenant.settings), (Tier::World, &world.settings)];
-    let npc = npc.map(|npc| (Tier::Npc, &npc.settings));
-    upper.into_iter().chain(npc).collect()
+    /// The tiers down to a world.
+    fn of_world(world: &World) -> Result<Self, Problem> {
+        let tenant = Self::default().with(Tier::Tenant, &world.tenant.settings)?;
+        tenant.with(Tier::World, &world.settings)
+    }
+
+    /// Builds the view of the lowest tier.
+    fn view(mut self, state: &AppState, query: &TierQuery) -> Result<TierView, Problem> {
+        let Some((tier, settings)) = self.0.last().cloned() else {
+            return Err(Problem::not_found("settings"));
+        };
+        let effective = query.effective.then(|| {
+            let defaults = (Tier::Configuration, state.services.settings.tier_defaults());
+            self.0.insert(0, defaults);
+            effective_values(&self.0)
+        });
+        Ok(TierView {
+            tier,
+            settings,
+            effective,
+        })
+    }
 }
 
 /// Replaces the settings of the tenant, which hold for all its worlds unless a world, an NPC or a session overrides them.
@@ -91,7 +93,7 @@ fn tiers_of<'a>(world: &'a World, npc: Option<&'a Npc>) -> Vec<(Tier, &'a WorldS
 #[utoipa::path(
     tag = "settings",
     params(("If-Match" = Option<String>, Header, description = "The ETag the change was made on, or *"), ("If-None-Match" = Option<String>, Header, description = "`*`: only if there is none yet")),
-    request_body = TenantSettingsBody,
+    request_body = TierSettingsBody,
     responses((status = 200, body = TierView, description = "Replaced"), (status = 201, body = TierView, description = "Made"), (status = 412, description = "Another version is stored, or one at all")),
     extensions(("x-roles" = json!(["admin", "backend"]))),
 )]
@@ -100,11 +102,11 @@ pub async fn put_tenant_settings(
     state: web::Data<AppState>,
     caller: Authorized<Author>,
     request: HttpRequest,
-    body: Body<TenantSettingsBody>,
+    body: Body<TierSettingsBody>,
 ) -> Result<HttpResponse, Problem> {
     let if_match = IfMatch::from_put_request(&request)?;
-    let settings = body.value.0.into_tier_settings()?;
-    worlds::check_models(&state, &settings)?;
+    let settings = TierSettings::from(body.value);
+    worlds::check_models(&state, settings.models.as_ref())?;
     run_uncancelled(async move {
         let store = &state.services.ledger.authored;
         if if_match == IfMatch::MustExist && store.load_tenant_tier(&caller.scope).await?.version == 0 {
@@ -121,7 +123,8 @@ pub async fn put_tenant_settings(
         }
         let stored = store.load_tenant_tier(&caller.scope).await?;
         let query = TierQuery { effective: false };
-        let view = view_of(&state, &query, &[(Tier::Tenant, &stored.settings)])?;
+        let tiers = Tiers::default().with(Tier::Tenant, &stored.settings)?;
+        let view = tiers.view(&state, &query)?;
         Ok(etag::respond_stored(created, "/v1/settings", stored.version, &view))
     })
     .await
@@ -152,7 +155,7 @@ pub async fn get_tenant_settings(
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
     let TenantTier { settings, version } = state.services.ledger.authored.load_tenant_tier(&caller.scope).await?;
-    let view = view_of(&state, &query.0, &[(Tier::Tenant, &settings)])?;
+    let view = Tiers::default().with(Tier::Tenant, &settings)?.view(&state, &query.0)?;
     if query.0.effective {
         // The values in effect can change with the configuration.
         return Ok(HttpResponse::Ok().json(view));
@@ -175,7 +178,7 @@ pub async fn get_world_settings(
     query: QueryParams<TierQuery>,
 ) -> Result<HttpResponse, Problem> {
     let world = worlds::find_world(&state, &caller, &path.0).await?;
-    Ok(HttpResponse::Ok().json(view_of(&state, &query.0, &tiers_of(&world, None))?))
+    Ok(HttpResponse::Ok().json(Tiers::of_world(&world)?.view(&state, &query.0)?))
 }
 
 /// Returns the settings of an NPC. `PUT` of the NPC sets them.
@@ -195,7 +198,8 @@ pub async fn get_npc_settings(
     let (world, npc) = path.0;
     let world = worlds::find_world(&state, &caller, &world).await?;
     let npc = npcs::find_npc(&state, &caller, &world.id, &npc).await?;
-    Ok(HttpResponse::Ok().json(view_of(&state, &query.0, &tiers_of(&world, Some(&npc)))?))
+    let tiers = Tiers::of_world(&world)?.with(Tier::Npc, &npc.settings)?;
+    Ok(HttpResponse::Ok().json(tiers.view(&state, &query.0)?))
 }
 
 /// Returns the settings of a session, which its creation sets. In a session with several NPCs, the tier of the NPC is that
@@ -217,12 +221,8 @@ pub async fn get_session_settings(
     let world = worlds::find_world(&state, &caller, &session.world).await?;
     let npc = session.npcs.first().ok_or_else(|| Problem::not_found("NPC"))?;
     let npc = npcs::find_npc(&state, &caller, &world.id, npc).await?;
-    let session_settings = session
-        .options
-        .settings
-        .map(|session_settings| *session_settings)
-        .unwrap_or_default();
-    let mut tiers = tiers_of(&world, Some(&npc));
-    tiers.push((Tier::Session, &session_settings));
-    Ok(HttpResponse::Ok().json(view_of(&state, &query.0, &tiers)?))
+    let session_settings = session.options.settings.unwrap_or_default();
+    let tiers = Tiers::of_world(&world)?.with(Tier::Npc, &npc.settings)?;
+    let tiers = tiers.with(Tier::Session, &session_settings)?;
+    Ok(HttpResponse::Ok().json(tiers.view(&state, &query.0)?))
 }

@@ -130,7 +130,7 @@ mod tests {
 
     use super::{super::action_rule::no_arguments, *};
     use crate::{
-        authored::{Persona, WorldSettings},
+        authored::{Persona, TierSettings, WorldSettings},
         language::Language,
         state::WorldState,
     };
@@ -145,7 +145,7 @@ mod tests {
             language: Language::En,
             factions: factions.iter().map(|faction| faction.parse().unwrap()).collect(),
             model: None,
-            settings: WorldSettings::default(),
+            settings: TierSettings::default(),
             has_scenarios: false,
             has_tells: false,
             version: 1,

@@ -44,6 +44,7 @@ pub mod reconcile;
 pub mod scenario;
 pub mod scoring;
 pub mod sentences;
+pub mod settings;
 pub mod state;
 pub mod state_block;
 pub mod summary;

@@ -12,58 +12,71 @@ use super::{
     scoring::{RecallPreset, RecallWeights},
 };
 
-/// Most tokens of a prompt's section.
-const MAX_SECTION_TOKENS: u32 = 100_000;
-/// Fewest tokens of the history, and of a summary: fewer would make a summary of every turn.
-const LEAST_HISTORY_TOKENS: u32 = 500;
-/// Most turns of a rule.
-const MAX_TURNS: u32 = 10_000;
 /// Longest retention of facts, in days.
 const MAX_RETENTION_DAYS: u32 = 36_500;
 /// Longest name of a model, in characters.
 const MAX_MODEL_CHARS: usize = 200;
 
-/// Defines a group of optional settings, and how a lower tier overrides them.
+/// A setting of tiers, or a group of settings.
+pub trait TierValue: Clone {
+    /// This value, overridden by the value of a lower tier.
+    #[must_use]
+    fn overridden_by(&self, lower: &Self) -> Self;
+    /// A value out of its range, in words.
+    fn find_fault(&self) -> Option<String> {
+        None
+    }
+}
+
+/// Defines a group of optional settings with their ranges, and how a lower tier overrides them. A further method may
+/// find faults.
 macro_rules! setting_group {
-    ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty,)+ }) => {
+    (
+        $(#[$doc:meta])* $name:ident $(checked by $find_fault:ident)? {
+            $($(#[$field_doc:meta])* $field:ident: $type:ty $([$min:tt, $max:tt])?,)+
+        }
+    ) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
         #[serde(default, deny_unknown_fields)]
         pub struct $name {
-            $($(#[$field_doc])* #[serde(skip_serializing_if = "Option::is_none")] pub $field: Option<$type>,)+
+            $(
+                $(#[$field_doc])*
+                $(#[schema(minimum = $min, maximum = $max)])?
+                #[serde(skip_serializing_if = "Option::is_none")]
+                pub $field: Option<$type>,
+            )+
         }
-        impl $name {
-            /// These settings, overridden by `overrides` where it has a value.
-            #[must_use]
-            pub fn overridden_by(&self, overrides: &Self) -> Self {
-                Self { $($field: overrides.$field.clone().or_else(|| self.$field.clone()),)+ }
+        impl TierValue for $name {
+            fn overridden_by(&self, lower: &Self) -> Self {
+                Self { $($field: lower.$field.clone().or_else(|| self.$field.clone()),)+ }
+            }
+            fn find_fault(&self) -> Option<String> {
+                $($(
+                    if self.$field.is_some_and(|value| !($min..=$max).contains(&value)) {
+                        return Some(format!("`{}` must be from {} to {}", stringify!($field), $min, $max));
+                    }
+                )?)+
+                None$(.or_else(|| self.$find_fault()))?
             }
         }
     };
 }
 
 setting_group! {
-    /// Budgets of a prompt's sections, in tokens, 0 to 100,000; of the history at least 500. Default: the configuration. The whole prompt is limited
-    /// by the operator.
+    /// Budgets of a prompt's sections, in tokens, 0 to 100,000; of the history at least 500. Default: the configuration.
+    /// The whole prompt is limited by the operator.
     PromptTuning {
-        #[schema(maximum = 100_000)]
-        pinned_tokens: u32,
-        #[schema(maximum = 100_000)]
-        summary_tokens: u32,
-        #[schema(minimum = 500, maximum = 100_000)]
-        history_tokens: u32,
-        #[schema(maximum = 100_000)]
-        overheard_tokens: u32,
-        #[schema(maximum = 100_000)]
-        scenario_tokens: u32,
-        #[schema(maximum = 100_000)]
-        lore_tokens: u32,
-        #[schema(maximum = 100_000)]
-        memory_tokens: u32,
-        #[schema(maximum = 100_000)]
-        episode_tokens: u32,
-        #[schema(maximum = 100_000)]
-        insight_tokens: u32,
+        pinned_tokens: u32 [0, 100_000],
+        summary_tokens: u32 [0, 100_000],
+        // Fewer would make a summary of every turn.
+        history_tokens: u32 [500, 100_000],
+        overheard_tokens: u32 [0, 100_000],
+        scenario_tokens: u32 [0, 100_000],
+        lore_tokens: u32 [0, 100_000],
+        memory_tokens: u32 [0, 100_000],
+        episode_tokens: u32 [0, 100_000],
+        insight_tokens: u32 [0, 100_000],
         /// Whether prompts show the state block.
         state_block: bool,
         /// Whether the model is asked to end its reply with a state block.
@@ -77,17 +90,13 @@ setting_group! {
     /// When a summary is due. Default: the configuration.
     SummaryTuning {
         /// Turns before the first summary, 1 to 10,000.
-        #[schema(minimum = 1, maximum = 10_000)]
-        first_after_turns: u32,
+        first_after_turns: u32 [1, 10_000],
         /// Turns between summaries, 1 to 10,000.
-        #[schema(minimum = 1, maximum = 10_000)]
-        then_every_turns: u32,
+        then_every_turns: u32 [1, 10_000],
         /// Unsummarised turns that force a summary, 1 to 10,000.
-        #[schema(minimum = 1, maximum = 10_000)]
-        force_turns: u32,
+        force_turns: u32 [1, 10_000],
         /// Unsummarised tokens that force a summary, 500 to 100,000; at most the budget of the history counts.
-        #[schema(minimum = 500, maximum = 100_000)]
-        force_tokens: u32,
+        force_tokens: u32 [500, 100_000],
     }
 }
 
@@ -95,14 +104,13 @@ setting_group! {
     /// Curation passes. Default: the configuration.
     CurationTuning {
         /// A pass after so many turns, up to 10,000; 0: no passes.
-        #[schema(maximum = 10_000)]
-        every_turns: u32,
+        every_turns: u32 [0, 10_000],
     }
 }
 
 setting_group! {
     /// Models per task, from the operator's list (`llm.npc_models`). Default: the operator's routes.
-    TaskModels {
+    TaskModels checked by find_name_fault {
         /// An NPC's own `model` comes first.
         #[schema(min_length = 1, max_length = 200)]
         reply: String,
@@ -130,21 +138,21 @@ pub struct RetentionTuning {
 }
 
 impl RetentionTuning {
-    /// These settings, overridden by `overrides` kind by kind.
-    #[must_use]
-    pub fn overridden_by(&self, overrides: &Self) -> Self {
-        let mut facts_d = self.facts_d.clone();
-        facts_d.extend(&overrides.facts_d);
-        Self { facts_d }
-    }
     /// Returns the retention of a kind in days. `None`: forever.
     #[must_use]
     pub fn days_of(&self, kind: FactKind) -> Option<u32> {
         self.facts_d.get(&kind).copied().filter(|days| *days > 0)
     }
-    /// A value out of its range, in words.
-    #[must_use]
-    pub fn find_fault(&self) -> Option<String> {
+}
+
+impl TierValue for RetentionTuning {
+    /// Kind by kind.
+    fn overridden_by(&self, lower: &Self) -> Self {
+        let mut facts_d = self.facts_d.clone();
+        facts_d.extend(&lower.facts_d);
+        Self { facts_d }
+    }
+    fn find_fault(&self) -> Option<String> {
         let (kind, _) = self.facts_d.iter().find(|(_, days)| **days > MAX_RETENTION_DAYS)?;
         Some(format!(
             "`facts_d.{}` must be at most {MAX_RETENTION_DAYS}",
@@ -180,25 +188,22 @@ pub struct WorldRecall {
     pub min_score: Option<f64>,
 }
 
-impl WorldRecall {
-    /// These settings, overridden by `overrides` where it has a value. Weights and presets override each other.
-    #[must_use]
-    pub fn overridden_by(&self, overrides: &Self) -> Self {
-        let (preset, weights) = match (overrides.preset, overrides.weights) {
+impl TierValue for WorldRecall {
+    /// Weights and presets override each other.
+    fn overridden_by(&self, lower: &Self) -> Self {
+        let (preset, weights) = match (lower.preset, lower.weights) {
             (None, None) => (self.preset, self.weights),
             chosen => chosen,
         };
         Self {
             preset,
             weights,
-            diversity: overrides.diversity.or(self.diversity),
-            top_k: overrides.top_k.or(self.top_k),
-            min_score: overrides.min_score.or(self.min_score),
+            diversity: lower.diversity.or(self.diversity),
+            top_k: lower.top_k.or(self.top_k),
+            min_score: lower.min_score.or(self.min_score),
         }
     }
-    /// A value out of its range, in words.
-    #[must_use]
-    pub fn find_fault(&self) -> Option<String> {
+    fn find_fault(&self) -> Option<String> {
         let is_share = |value: f64| (0.0..=1.0).contains(&value);
         if self.diversity.is_some_and(|value| !is_share(value)) {
             return Some("`diversity` must be from 0 to 1".to_owned());
@@ -216,48 +221,6 @@ impl WorldRecall {
         let weight_values = [weights.recency, weights.importance, weights.relevance, weights.keyword];
         let fits = weight_values.into_iter().all(is_share) && (weight_values.iter().sum::<f64>() - 1.0).abs() < 1e-6;
         (!fits).then(|| "`weights` must be from 0 to 1, with the sum 1".to_owned())
-    }
-}
-
-impl PromptTuning {
-    /// A value out of its range, in words.
-    #[must_use]
-    pub fn find_fault(&self) -> Option<String> {
-        let sections = [
-            ("pinned_tokens", self.pinned_tokens),
-            ("summary_tokens", self.summary_tokens),
-            ("overheard_tokens", self.overheard_tokens),
-            ("scenario_tokens", self.scenario_tokens),
-            ("lore_tokens", self.lore_tokens),
-            ("memory_tokens", self.memory_tokens),
-            ("episode_tokens", self.episode_tokens),
-            ("insight_tokens", self.insight_tokens),
-        ];
-        let history = [("history_tokens", self.history_tokens)];
-        find_above(&sections, 0, MAX_SECTION_TOKENS)
-            .or_else(|| find_above(&history, LEAST_HISTORY_TOKENS, MAX_SECTION_TOKENS))
-    }
-}
-
-impl SummaryTuning {
-    /// A value out of its range, in words.
-    #[must_use]
-    pub fn find_fault(&self) -> Option<String> {
-        let turns = [
-            ("first_after_turns", self.first_after_turns),
-            ("then_every_turns", self.then_every_turns),
-            ("force_turns", self.force_turns),
-        ];
-        let tokens = [("force_tokens", self.force_tokens)];
-        find_above(&turns, 1, MAX_TURNS).or_else(|| find_above(&tokens, LEAST_HISTORY_TOKENS, MAX_SECTION_TOKENS))
-    }
-}
-
-impl CurationTuning {
-    /// A value out of its range, in words.
-    #[must_use]
-    pub fn find_fault(&self) -> Option<String> {
-        find_above(&[("every_turns", self.every_turns)], 0, MAX_TURNS)
     }
 }
 
@@ -282,18 +245,11 @@ impl TaskModels {
         self.named().find(|(name, _)| *name == task).map(|(_, model)| model)
     }
     /// A name that is empty or too long, in words.
-    #[must_use]
-    pub fn find_fault(&self) -> Option<String> {
+    fn find_name_fault(&self) -> Option<String> {
         let is_name = |model: &str| !model.trim().is_empty() && model.chars().count() <= MAX_MODEL_CHARS;
         let (task, _) = self.named().find(|(_, model)| !is_name(model))?;
         Some(format!("`{task}` must be a name of 1 to {MAX_MODEL_CHARS} characters"))
     }
-}
-
-fn find_above(values: &[(&str, Option<u32>)], min: u32, max: u32) -> Option<String> {
-    let is_wrong = |value: &u32| !(min..=max).contains(value);
-    let (name, _) = values.iter().find(|(_, value)| value.as_ref().is_some_and(is_wrong))?;
-    Some(format!("`{name}` must be from {min} to {max}"))
 }
 
 /// A tier of settings, from the uppermost to the lowest.

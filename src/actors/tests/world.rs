@@ -31,7 +31,7 @@ use colloquy_dialogue::{
     turn::TurnError,
 };
 use colloquy_memory::{
-    authored::{Language, Npc, Persona, World as AuthoredWorld, WorldSettings},
+    authored::{Language, Npc, Persona, TierSettings, World as AuthoredWorld, WorldSettings},
     scoring::RecallWeights,
     turn::Turn,
 };
@@ -443,7 +443,7 @@ pub async fn write_authored(ports: &Ports, tenant: &str) -> TenantScope {
             language: Language::En,
             factions: Vec::new(),
             model: None,
-            settings: WorldSettings::default(),
+            settings: TierSettings::default(),
             has_scenarios: false,
             has_tells: false,
             version: 1,

@@ -23,7 +23,7 @@ use colloquy_core::{
 use colloquy_dialogue::{Services, jobs, recall};
 use colloquy_memory::{
     agreement,
-    authored::{Language, Npc, Persona, World, WorldSettings},
+    authored::{Language, Npc, Persona, TierSettings, World, WorldSettings},
     disclosure::{
         audience::{Audience, Knower, Viewpoint, Watchers},
         locks::DisclosureLocks,
@@ -179,7 +179,7 @@ impl EvalTrial {
                 language: Language::En,
                 factions: Vec::new(),
                 model: None,
-                settings: WorldSettings::default(),
+                settings: TierSettings::default(),
                 has_scenarios: false,
                 has_tells: false,
                 version: 0,

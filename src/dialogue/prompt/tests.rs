@@ -39,7 +39,7 @@ use crate::{
 };
 use colloquy_core::ids::{DialogueId, DialogueKind, FactId, PlayerId, ScenarioId, SummaryId, TurnId};
 use colloquy_memory::{
-    authored::{Language, Npc, Persona, World, WorldSettings},
+    authored::{Language, Npc, Persona, TierSettings, World, WorldSettings},
     calibration::Calibration,
     disclosure::audience::{Audience, Knower},
     fact::{Cause, Fact, FactKind, FoldedFact, Importance, Polarity, Statement, Tense},
@@ -100,7 +100,7 @@ pub(super) fn npc(language: Language) -> Npc {
         language,
         factions: vec![],
         model: None,
-        settings: WorldSettings::default(),
+        settings: TierSettings::default(),
         has_scenarios: false,
         has_tells: false,
         version: 1,

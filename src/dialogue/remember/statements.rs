@@ -162,7 +162,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use colloquy_memory::authored::{Language, WorldSettings};
+    use colloquy_memory::authored::{Language, TierSettings};
 
     fn read(value: &Value) -> Option<Statement> {
         read_of_turn(value, "", "")
@@ -191,7 +191,7 @@ mod tests {
             language: Language::En,
             factions: vec![],
             model: None,
-            settings: WorldSettings::default(),
+            settings: TierSettings::default(),
             has_scenarios: false,
             has_tells: false,
             version: 1,

@@ -10,7 +10,7 @@ use colloquy_core::{
     scope::TenantScope,
 };
 use colloquy_memory::{
-    authored::{World, WorldSettings},
+    authored::{TierSettings, World},
     turn::{Intent, Turn},
 };
 use colloquy_ports::{
@@ -107,7 +107,7 @@ pub struct OwnedDialogue {
 pub struct DialogueTiers {
     /// The world as each NPC of the dialogue sees it ([`World::for_npc`]). The rows of other NPCs are read.
     pub worlds: Vec<(NpcId, Arc<World>)>,
-    pub session: Option<Box<WorldSettings>>,
+    pub session: Option<Box<TierSettings>>,
 }
 
 impl DialogueTiers {

@@ -17,7 +17,7 @@ use colloquy_core::{
     ids::{NpcId, PlayerId, WorldId},
     scope::{Principal, Role},
 };
-use colloquy_memory::authored::{Language, Npc, Persona, TenantTier, World, WorldSettings};
+use colloquy_memory::authored::{Language, Npc, Persona, TenantTier, TierSettings, World, WorldSettings};
 use colloquy_ports::ledger::authored::PutOutcome;
 
 /// The beginning of the ids of worlds that belong to one player's characters.
@@ -90,7 +90,7 @@ pub async fn find_or_make_character<A>(
         language,
         factions: Vec::new(),
         model: upstream,
-        settings: WorldSettings::default(),
+        settings: TierSettings::default(),
         has_scenarios: false,
         has_tells: false,
         version: 0,

@@ -242,10 +242,7 @@ fn count_import<A>(
     player: &PlayerId,
     alignment: &TranscriptAlignment,
 ) -> Result<(), Problem> {
-    let per_line = usize::try_from(state.chat.imported_turns_per_line)
-        .unwrap_or(usize::MAX)
-        .max(1);
-    for _ in 0..(alignment.missing.len() / per_line).min(MAX_LINES_OF_IMPORT) {
+    for _ in 0..(alignment.missing.len() / IMPORTED_TURNS_PER_LINE).min(MAX_LINES_OF_IMPORT) {
         caller.count_turn(state, player)?;
     }
     Ok(())

@@ -4,10 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::{super::worlds::WORLD_SETTINGS, texts::complete_texts};
-
-/// Bodies with the settings of a tenant, an NPC or a session.
-const BODIES_OF_OTHER_TIERS: [&str; 3] = ["NpcBody", "SessionBody", "SettingsBody"];
+use super::texts::complete_texts;
 
 /// Adds the rules of request bodies to their schemas.
 pub fn complete_bodies(document: &mut Value) {
@@ -22,10 +19,7 @@ pub fn complete_bodies(document: &mut Value) {
     }
     let schemas = document["components"]["schemas"].as_object_mut();
     let bodies = schemas.into_iter().flatten().filter(|(name, _)| names.contains(*name));
-    for (name, schema) in bodies {
-        if BODIES_OF_OTHER_TIERS.contains(&name.as_str()) {
-            remove_world_settings(schema);
-        }
+    for (_, schema) in bodies {
         close_choices(schema);
         complete_texts("", schema);
     }
@@ -57,22 +51,6 @@ fn collect_references(schema: &Value, schemas: &Value, names: &mut BTreeSet<Stri
                 collect_references(item, schemas, names);
             }
         }
-        _ => {}
-    }
-}
-
-/// Removes the settings that only worlds have.
-fn remove_world_settings(schema: &mut Value) {
-    match schema {
-        Value::Object(fields) => {
-            if let Some(properties) = fields.get_mut("properties").and_then(Value::as_object_mut)
-                && WORLD_SETTINGS.iter().all(|name| properties.contains_key(*name))
-            {
-                properties.retain(|name, _| !WORLD_SETTINGS.contains(&name.as_str()));
-            }
-            fields.values_mut().for_each(remove_world_settings);
-        }
-        Value::Array(items) => items.iter_mut().for_each(remove_world_settings),
         _ => {}
     }
 }
@@ -173,6 +151,7 @@ pub fn collect_properties<'a>(schema: &'a Value, names: &mut BTreeSet<&'a str>) 
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::{super::document, *};
+    use colloquy_memory::authored::WorldSettings;
 
     #[test]
     fn bodies_state_what_their_fields_need_and_exclude() {
@@ -255,7 +234,7 @@ mod tests {
                 36_500,
             ),
         ] {
-            let stated = schemas["SettingsBody"].pointer(&format!("/properties/{path}"));
+            let stated = schemas["TierSettingsBody"].pointer(&format!("/properties/{path}"));
             assert_eq!(stated, Some(&json!(rule)), "{path}");
         }
         let strength = &schemas["Condition"]["oneOf"][3]["properties"]["at_least"];
@@ -271,12 +250,12 @@ mod tests {
         let schemas = &document()["components"]["schemas"];
         let mut of_worlds = BTreeSet::new();
         collect_properties(&schemas["WorldBody"]["properties"]["settings"], &mut of_worlds);
-        for body in BODIES_OF_OTHER_TIERS {
+        for body in ["NpcBody", "SessionBody", "TierSettingsBody"] {
             let mut other_settings = BTreeSet::new();
             collect_properties(&schemas[body], &mut other_settings);
-            for name in WORLD_SETTINGS {
+            for name in WorldSettings::WORLD_RULES {
                 assert!(
-                    of_worlds.contains(name) && !other_settings.contains(name),
+                    of_worlds.contains(*name) && !other_settings.contains(*name),
                     "{body}: {name}"
                 );
             }

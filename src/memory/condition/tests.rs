@@ -15,7 +15,7 @@ fn npc() -> Npc {
         language: crate::authored::Language::En,
         factions: vec![],
         model: None,
-        settings: WorldSettings::default(),
+        settings: crate::authored::TierSettings::default(),
         has_scenarios: false,
         has_tells: false,
         version: 1,

@@ -9,7 +9,7 @@ use colloquy_core::{
     scope::TenantScope,
 };
 use colloquy_memory::{
-    authored::{Npc, TenantTier, World, WorldSettings},
+    authored::{Npc, TenantTier, TierSettings, World},
     chat_models::{ChatModel, ChatModels},
 };
 
@@ -78,7 +78,7 @@ pub trait AuthoredStore: Send + Sync {
     async fn put_tenant_settings(
         &self,
         scope: &TenantScope,
-        settings: &WorldSettings,
+        settings: &TierSettings,
         if_version: Option<u32>,
         edit: &Edit,
     ) -> StoreResult<PutOutcome>;

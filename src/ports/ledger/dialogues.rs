@@ -11,7 +11,7 @@ use colloquy_core::{
     scope::TenantScope,
 };
 use colloquy_memory::{
-    authored::{Npc, WorldSettings},
+    authored::{Npc, TierSettings},
     directive::KeyPattern,
     disclosure::{
         audience::{Viewpoint, Watchers},
@@ -116,7 +116,7 @@ pub struct DialogueOptions {
     pub interrupters: Interrupters,
     /// Settings of a session, in place of those of its NPC, world and tenant.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub settings: Option<Box<WorldSettings>>,
+    pub settings: Option<Box<TierSettings>>,
     /// For a session that a chat program opened: the name that the program gives the talk, or an empty text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chat_key: Option<String>,

@@ -24,7 +24,7 @@ use colloquy_core::{
     scope::TenantScope,
 };
 use colloquy_memory::{
-    authored::{Language, Npc, TenantTier, World, WorldSettings},
+    authored::{Language, Npc, TenantTier, TierSettings, World},
     chat_models::{ChatModel, ChatModels},
 };
 use colloquy_ports::{
@@ -379,7 +379,7 @@ impl AuthoredStore for SqlAuthoredStore {
     async fn put_tenant_settings(
         &self,
         scope: &TenantScope,
-        settings: &WorldSettings,
+        settings: &TierSettings,
         if_version: Option<u32>,
         edit: &Edit,
     ) -> StoreResult<PutOutcome> {

@@ -630,7 +630,7 @@ fn backend_progress_set_last_counts_whatever_its_clock() {
 }
 
 #[test]
-fn npc_settings_raise_no_progress() {
+fn rules_of_a_world_hold_for_npcs_with_settings() {
     run(async {
         let mut stage = prepare_past().await;
         let rule = |progress| UnlockRule {
@@ -640,7 +640,7 @@ fn npc_settings_raise_no_progress() {
         };
         stage.world.settings.unlocks = Some(vec![rule(1)]);
         stage.world.settings.changed_by = Some([("key".to_owned(), AttributeAuthor::Replies)].into());
-        stage.npc.settings.unlocks = Some(vec![rule(5)]);
+        stage.npc.settings.gossip = Some(true);
         stage.world = Arc::unwrap_or_clone(Arc::new(stage.world.clone()).for_npc(&stage.npc));
         let mut talk = stage.session("p1").await;
         stage

@@ -64,7 +64,7 @@ use colloquy::{
     },
     ids::{DialogueKind, NodeId, NpcId, PlayerId},
     memory::{
-        authored::{Language, Npc, Persona, World, WorldSettings},
+        authored::{Language, Npc, Persona, TierSettings, World, WorldSettings},
         disclosure::audience::Viewpoint,
         fact::Fact,
         trace::TurnTrace,
@@ -221,7 +221,7 @@ impl Stage {
                 language: Language::En,
                 factions: vec![],
                 model: None,
-                settings: WorldSettings::default(),
+                settings: TierSettings::default(),
                 has_scenarios: false,
                 has_tells: false,
                 version: 1,

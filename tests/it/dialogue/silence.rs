@@ -10,7 +10,11 @@ use colloquy::{
         summarise::{SilenceReport, queue_jobs_after_silence},
     },
     ids::DialogueId,
-    memory::{authored::WorldSettings, summary::Summary, tiers::CurationTuning},
+    memory::{
+        authored::{TierSettings, WorldSettings},
+        summary::Summary,
+        tiers::CurationTuning,
+    },
     ports::{PageRequest, clock::Clock as _, ledger::jobs::JobKind, llm::Task},
 };
 
@@ -306,11 +310,11 @@ fn jobs_of_a_shortened_turn_follow_the_settings_of_the_tiers() {
                 dialogue.tiers.worlds = vec![(stage.npc.id.clone(), world)];
             }
             dialogue.tiers.session = session.map(|every_turns| {
-                Box::new(WorldSettings {
+                Box::new(TierSettings {
                     curation: Some(CurationTuning {
                         every_turns: Some(every_turns),
                     }),
-                    ..WorldSettings::default()
+                    ..TierSettings::default()
                 })
             });
             let before = stage.jobs_of_kind(JobKind::Curate).await;

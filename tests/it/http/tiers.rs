@@ -27,7 +27,7 @@ async fn tenant_settings_are_versioned_and_checked() {
         .header("if-none-match", "\"2\"");
     assert_eq!(known.send().await.unwrap().status(), 304);
     for (body, named) in [
-        (json!({"moods": ["calm"]}), "settings.moods"),
+        (json!({"moods": ["calm"]}), "\"moods\""),
         (json!({"recal": {}}), "recal"),
         (json!({"recall": {"top": 3}}), "recall.top"),
         (json!({"recall": {"top_k": 101}}), "top_k"),

@@ -1,6 +1,6 @@
 use colloquy::{
     memory::{
-        authored::{Npc, TenantTier, World, WorldSettings},
+        authored::{Npc, TenantTier, TierSettings, World},
         chat_models::{ChatModel, ChatModels},
         tiers::PromptTuning,
     },
@@ -329,13 +329,13 @@ pub async fn model_names_are_versioned_and_of_one_tenant<S: LedgerSubject>(f: &F
 
 pub async fn tenant_settings_are_versioned_and_read_with_each_world<S: LedgerSubject>(f: &Fixture<S>) {
     let authored = &f.ledger().authored;
-    let settings = |gossip| WorldSettings {
+    let settings = |gossip| TierSettings {
         gossip: Some(gossip),
         prompt: Some(PromptTuning {
             lore_tokens: Some(7),
             ..PromptTuning::default()
         }),
-        ..WorldSettings::default()
+        ..TierSettings::default()
     };
     let put = async |gossip, version| {
         let edit = f.audit_edit("settings.put");

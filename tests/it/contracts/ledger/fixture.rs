@@ -6,7 +6,7 @@ use chrono::{DateTime, TimeZone as _, Utc};
 use colloquy::{
     ids::{DialogueId, DialogueKind, FactId, GeneratedId, NodeId, NpcId, PlayerId, TurnId, WorldId},
     memory::{
-        authored::{Language, Npc, Persona, World, WorldSettings},
+        authored::{Language, Npc, Persona, TierSettings, World, WorldSettings},
         disclosure::audience::{Audience, Knower, Viewpoint},
         fact::{
             Cause, Fact, FactKind, FoldedFact, Importance, InvalidReason, NewFact, NewInvalidation, Polarity,
@@ -137,9 +137,9 @@ impl<S: LedgerSubject> Fixture<S> {
             language: Language::En,
             factions: vec!["guild".parse().unwrap()],
             model: Some("small".to_owned()),
-            settings: WorldSettings {
+            settings: TierSettings {
                 max_hp_delta: Some(7),
-                ..WorldSettings::default()
+                ..TierSettings::default()
             },
             has_scenarios: false,
             has_tells: false,

@@ -7,7 +7,7 @@ use colloquy::{
         world_events::record_world_events,
     },
     memory::{
-        authored::{Language, Npc, Persona, World as AuthoredWorld, WorldSettings},
+        authored::{Language, Npc, Persona, TierSettings, World as AuthoredWorld},
         lore::LoreEntry,
         scenario::Scenario,
         world_event::WorldEvent,
@@ -84,7 +84,7 @@ pub(super) fn npcs(now: DateTime<Utc>) -> Vec<Npc> {
                 .get("factions")
                 .map_or_else(Vec::new, |list| serde_json::from_value(list.clone()).unwrap()),
             model: None,
-            settings: WorldSettings::default(),
+            settings: TierSettings::default(),
             has_scenarios: scenarios.is_some(),
             has_tells: scenarios.is_some_and(tells),
             version: 1,

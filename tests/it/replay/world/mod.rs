@@ -28,7 +28,7 @@ use colloquy::{
     },
     ids::{DialogueId, DialogueKind, FactId, FactionId, NodeId, NpcId, PlayerId, SaveId, TenantId, TurnId},
     memory::{
-        authored::{Language, Npc, Persona, SelfTold, World as AuthoredWorld, WorldSettings},
+        authored::{Language, Npc, Persona, SelfTold, TierSettings, World as AuthoredWorld, WorldSettings},
         calendar::GameTime,
         disclosure::audience::Viewpoint,
         fact::{Cause, Fact, InvalidReason},
@@ -553,7 +553,7 @@ fn npc(id: &str, name: &str, now: DateTime<Utc>) -> Npc {
         language: Language::En,
         factions: vec![],
         model: None,
-        settings: WorldSettings::default(),
+        settings: TierSettings::default(),
         has_scenarios: true,
         has_tells: false,
         version: 1,

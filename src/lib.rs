@@ -8,7 +8,7 @@ pub mod config;
 pub mod lifecycle;
 
 pub use colloquy_actors as actors;
-pub use colloquy_core::{failpoint, ids, shares};
+pub use colloquy_core::{failpoint, ids, planted_leak, shares};
 pub use colloquy_dialogue as dialogue;
 pub use colloquy_http as http;
 pub use colloquy_memory as memory;

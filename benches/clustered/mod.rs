@@ -55,6 +55,7 @@ pub fn clustered_points(npc: &NpcId, first: u32, count: u32, rng: &mut StdRng) -
                 subject: "player:p1".to_owned(),
                 importance: Importance::from_clamped(rng.random_range(1.0..10.0)),
                 valid_at: DateTime::from_timestamp(1_750_000_000, 0).expect("in range") + Duration::minutes(n.into()),
+                is_locked: false,
                 embedding: random_unit_vector(rng, Some(centre)),
                 terms: TermWeights(terms),
             }

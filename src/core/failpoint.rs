@@ -79,7 +79,12 @@ pub const POINTS: &[&str] = &[
 #[macro_export]
 macro_rules! failpoint {
     ($name:literal) => {
-        const { assert!($crate::failpoint::is_known($name), "a point that is not in POINTS") };
+        const {
+            assert!(
+                $crate::failpoint::is_listed($crate::failpoint::POINTS, $name),
+                "a point that is not in POINTS"
+            )
+        };
         $crate::failpoint::fail::fail_point!($name);
     };
 }
@@ -118,10 +123,10 @@ pub fn arm_from_env() -> anyhow::Result<()> {
 #[cfg(feature = "failpoints")]
 #[doc(hidden)]
 #[must_use]
-pub const fn is_known(name: &str) -> bool {
+pub const fn is_listed(names: &[&str], name: &str) -> bool {
     let mut index = 0;
-    while index < POINTS.len() {
-        if bytes_equal(POINTS[index].as_bytes(), name.as_bytes()) {
+    while index < names.len() {
+        if bytes_equal(names[index].as_bytes(), name.as_bytes()) {
             return true;
         }
         index += 1;

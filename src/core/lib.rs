@@ -1,7 +1,8 @@
-//! Ids, tenant scopes, shares of a node, and failpoints: the names that every crate of the server uses.
+//! Ids, tenant scopes, shares of a node, failpoints and planted leaks: the names that every crate of the server uses.
 
 pub mod failpoint;
 pub mod ids;
+pub mod planted_leak;
 pub mod scope;
 pub mod shares;
 #[cfg(feature = "sql")]

@@ -26,6 +26,7 @@ use super::{
 use colloquy_actors::{DialogueError, NewSession, handle::CreatedSession};
 use colloquy_core::{
     ids::{DialogueId, DialogueKind, FactionId, NpcId, PlayerId, TurnId, WorldId},
+    planted_leak,
     scope::{Principal, Role, TenantScope},
 };
 use colloquy_dialogue::{disclosure::may_hear, npc_conversation::MAX_NPCS, preview::Preview};
@@ -381,14 +382,21 @@ pub async fn list_sessions(
         kind: Some(DialogueKind::Session),
         world: principal.world.clone().or(query.0.world_id),
         npc: query.0.npc_id,
-        player: principal.player.clone().or(query.0.player_id),
+        player: principal
+            .player
+            .clone()
+            .or(query.0.player_id)
+            .filter(|_| !planted_leak!("sessions.cursor")),
         status: query.0.status,
         heard_by: None,
         key: query.0.key,
         chat_key: None,
     };
     let dialogues = &state.services.ledger.dialogues;
-    let sessions = dialogues.list_dialogues(&caller.scope, &filter, &page).await?;
+    let mut sessions = dialogues.list_dialogues(&caller.scope, &filter, &page).await?;
+    if planted_leak!("sessions.cursor") {
+        sessions.items.retain(is_listed);
+    }
     let view = |dialogue| SessionView::for_caller(dialogue, principal);
     Ok(HttpResponse::Ok().json(Items::from_page(sessions, view)))
 }

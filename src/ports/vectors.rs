@@ -28,6 +28,9 @@ pub struct IndexPoint {
     pub subject: String,
     pub importance: Importance,
     pub valid_at: DateTime<Utc>,
+    /// True for a fact with locks. Searches propose such a fact, but its words do not count: the rarity of a word must not
+    /// depend on facts that the asker may not see.
+    pub is_locked: bool,
     /// A unit vector; empty while the fact has no vector of the current embedder. Every leg but the dense leg proposes
     /// such a point; similarity searches never find it.
     pub embedding: Vec<f32>,

@@ -15,3 +15,4 @@ mod links;
 mod plays;
 mod replay;
 mod support;
+mod twin_worlds;

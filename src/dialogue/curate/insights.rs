@@ -4,6 +4,7 @@ use super::material::PassMaterial;
 use crate::{Services, disclosure::LocksByWords};
 use colloquy_core::{
     ids::{DialogueId, TurnId},
+    planted_leak,
     scope::TenantScope,
 };
 use colloquy_memory::{
@@ -77,7 +78,7 @@ pub(super) async fn insights_for_npcs(
             id: services.ids.next_id(),
             world: dialogue.world.clone(),
             npc: npc.clone(),
-            player: last.player.clone(),
+            player: last.player.clone().filter(|_| !planted_leak!("insights.player")),
             dialogue: dialogue.id,
             number: last.number,
             entity: entity.clone(),

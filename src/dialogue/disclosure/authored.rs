@@ -1,6 +1,7 @@
 //! Verdicts on authored content: scenarios, and entries of the lore.
 
 use super::disclosable::Disclosable;
+use colloquy_core::planted_leak;
 use colloquy_memory::{
     authored::Npc,
     condition::{Condition, ConditionContext},
@@ -81,7 +82,11 @@ pub(crate) struct LoreVerdict(Secrecy);
 impl LoreVerdict {
     /// Decides about an entry for a turn of `npc`.
     pub(crate) fn in_turn(text: &LoreText, npc: &Npc, context: &ConditionContext<'_>) -> Self {
-        Self(text.secrecy(npc, context))
+        match text.secrecy(npc, context) {
+            Secrecy::Locked if planted_leak!("lore.locked") => Self(Secrecy::Open),
+            Secrecy::Guarded if planted_leak!("lore.guarded") => Self(Secrecy::Open),
+            secrecy => Self(secrecy),
+        }
     }
     /// Returns the verdict of an earlier turn.
     pub(crate) const fn before(traced: &LoreTrace) -> Self {

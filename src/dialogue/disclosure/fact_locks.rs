@@ -1,5 +1,6 @@
 //! The locks of a fact that a turn taught.
 
+use colloquy_core::planted_leak;
 use colloquy_memory::{aliases::NameAliases, disclosure::locks::DisclosureLocks, fact::Statement, party};
 use colloquy_ports::ledger::jobs::JobInput;
 
@@ -19,6 +20,9 @@ pub(crate) fn locks_of_fact(
     } else {
         inherited_locks()
     };
+    if planted_leak!("facts.locks") {
+        return DisclosureLocks::default();
+    }
     if job_input.turn.player.is_none() {
         locks.0.extend(job_input.dialogue.options.watchers().hearers_lock());
     }

@@ -10,6 +10,7 @@ use super::disclosable::{Disclosable, Unlocked};
 use crate::Services;
 use colloquy_core::{
     ids::{DialogueId, FactId},
+    planted_leak,
     scope::TenantScope,
 };
 use colloquy_memory::{
@@ -284,7 +285,10 @@ pub(crate) fn redact_episodes(
         if is_forgotten(&episode) {
             return None;
         }
-        let text = removals.redact_since(episode.dialogue.created_at(), &episode.text)?;
+        let text = match removals.redact_since(episode.dialogue.created_at(), &episode.text) {
+            _ if planted_leak!("episodes.removed") => episode.text.clone(),
+            text => text?,
+        };
         Some(RedactedEpisode {
             is_changed: text != episode.text,
             episode: Disclosable::new(Episode {

@@ -18,7 +18,10 @@ use super::{
     untrusted::escape_untrusted,
 };
 use crate::{npc_conversation::Scene, turn::TurnInput};
-use colloquy_core::ids::{DialogueId, PlayerId};
+use colloquy_core::{
+    ids::{DialogueId, PlayerId},
+    planted_leak,
+};
 use colloquy_memory::{
     attributes::{AttributeAudience, AttributeValue},
     authored::{Language, Npc, World},
@@ -313,7 +316,9 @@ impl<'a> WorldView<'a> {
         let language = self.onlooker.npc.language;
         let relationships = self.state.relationships.iter();
         relationships
-            .filter(|bond| self.is_listed(&bond.from) && self.is_listed(&bond.to))
+            .filter(|bond| {
+                self.is_listed(&bond.from) && self.is_listed(&bond.to) || planted_leak!("state.relationships")
+            })
             .filter(|bond| self.is_npc(&bond.from) || self.is_npc(&bond.to))
             .take(MAX_LISTED)
             .map(|bond| {

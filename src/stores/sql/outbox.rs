@@ -38,7 +38,7 @@ const POINTS_PER_READ: i64 = 1_000;
 macro_rules! select_points {
     ($from:literal, $model:literal) => {
         concat!(
-            "SELECT f.id, f.version, f.world, f.knowers, f.private_to, f.subject, f.view_importance, f.valid_at, e.vector,
+            "SELECT f.id, f.version, f.world, f.knowers, f.private_to, f.subject, f.view_importance, f.valid_at, f.locked_by <> '', e.vector,
                 f.predicate, f.object, f.view_content, f.view_keywords
              FROM ",
             $from,
@@ -86,6 +86,7 @@ fn read_point(columns: &mut Columns<'_>) -> StoreResult<IndexPoint> {
         subject: party::subject_key(subject),
         importance: read_importance(columns)?,
         valid_at: columns.time()?,
+        is_locked: columns.next()?,
         embedding: columns.maybe_vector()?,
         terms: {
             let predicate = columns.next()?;

@@ -86,6 +86,7 @@ pub fn point(n: u128, audience: Audience, embedding: Vec<f32>) -> IndexPoint {
         subject: "player:p7".to_owned(),
         importance: Importance::DEFAULT,
         valid_at: nth_day(0),
+        is_locked: false,
         embedding,
         terms: TermWeights(vec![(u64::try_from(n).unwrap(), 1.0)]),
     }
@@ -577,6 +578,11 @@ async fn words_are_counted_in_one_memory(index: impl AsyncFn(Vec<IndexPoint>) ->
         with(4, audience(&["npc:ergen", "faction:guild", "npc:mira"], None), &[5, 7]),
         with(5, audience(&["npc:mira"], None), &[5]),
         with(6, audience(&["world"], None), &[6]),
+        // Words of facts with locks do not count.
+        IndexPoint {
+            is_locked: true,
+            ..with(8, audience(&["npc:ergen"], None), &[5])
+        },
         elsewhere,
     ])
     .await;

@@ -36,6 +36,7 @@ use colloquy::{
     ports::{
         clock::{Clock, IdSource, ManualClock, SystemClock},
         disabled_tenants::DisabledTenants,
+        embedder::Embedder,
         ledger::tenants::Tenant,
         llm::Llm,
     },
@@ -77,6 +78,10 @@ pub struct HttpTestOptions {
     pub ask_for_state: bool,
     /// The model for all tasks.
     pub llm: Arc<dyn Llm>,
+    pub embedder: Arc<dyn Embedder>,
+    pub clock: Arc<dyn Clock>,
+    /// Changes the settings of dialogues.
+    pub tune: fn(&mut DialogueSettings),
 }
 
 impl Default for HttpTestOptions {
@@ -86,6 +91,9 @@ impl Default for HttpTestOptions {
             is_clock_off: false,
             ask_for_state: false,
             llm: llm(),
+            embedder: Arc::new(FakeEmbedder::new()),
+            clock: Arc::new(SystemClock),
+            tune: |_| (),
             webhooks: colloquy::config::Config::embedded_defaults().webhooks,
             limits: LimitSettings {
                 tenant_requests_per_s: 0,
@@ -274,21 +282,23 @@ impl Drop for HttpTestServer {
 }
 
 async fn state(options: &HttpTestOptions, folder: &std::path::Path) -> AppState {
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let clock = options.clock.clone();
     let ids = Arc::new(IdSource::from_thread_rng(clock.clone()));
-    let embedder = Arc::new(FakeEmbedder::new());
+    let embedder = options.embedder.clone();
     let sqlite = sqlite::open_ledger(
         folder.join("ledger.db").to_str().unwrap(),
         SqliteOptions {
-            embedding_model: "letters".into(),
+            embedding_model: embedder.info().model.clone(),
             ..SqliteOptions::default()
         },
         clock.clone(),
     )
     .await
     .unwrap();
+    let mut settings = dialogue_settings(options);
+    (options.tune)(&mut settings);
     let mut services = Services {
-        settings: Arc::new(dialogue_settings(options)),
+        settings: Arc::new(settings),
         ledger: sqlite.ledger(),
         buffers: Arc::new(InProcessBuffers::new(BufferLimits::default())),
         index: Arc::new(InProcessFactIndex::new(

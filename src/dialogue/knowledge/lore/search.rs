@@ -17,6 +17,7 @@ use crate::{
     prompt::{location_in_turn, place_of_turn},
     turn::TurnInput,
 };
+use colloquy_core::planted_leak;
 use colloquy_memory::{
     calibration::Calibration,
     condition::ConditionContext,

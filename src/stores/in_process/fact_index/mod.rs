@@ -32,6 +32,7 @@ use self::{
 };
 use colloquy_core::{
     ids::{FactId, TenantId, WorldId},
+    planted_leak,
     scope::TenantScope,
 };
 use colloquy_memory::{
@@ -285,7 +286,11 @@ impl FactIndex for InProcessFactIndex {
         terms: &TermWeights,
     ) -> StoreResult<TermStatistics> {
         let entries = self.load_visible_partitions(scope, viewpoint).await?;
-        let sees = Visibility::of_viewpoint(viewpoint);
+        let sees = if planted_leak!("recall.rarity") {
+            Visibility::Everything
+        } else {
+            Visibility::of_viewpoint(viewpoint)
+        };
         let mut counts = TermCounts::default();
         for entry in &entries {
             entry.read_partition(|partition| partition.count_terms(&sees, terms, &mut counts));
@@ -470,6 +475,7 @@ mod tests {
             subject: "player:p7".to_owned(),
             importance: Importance::DEFAULT,
             valid_at: DateTime::UNIX_EPOCH,
+            is_locked: false,
             embedding: vec![1.0, 0.0],
             terms: TermWeights(vec![(u64::try_from(n).unwrap(), 1.0)]),
         }

@@ -50,6 +50,8 @@ pub(super) struct Segment {
     gaps: usize,
     /// Points with more than one knower.
     shared: usize,
+    /// Points with locks.
+    locked: usize,
 }
 
 struct PointSlot {
@@ -59,6 +61,7 @@ struct PointSlot {
     importance: Importance,
     /// True for more than one knower.
     shared: bool,
+    is_locked: bool,
     valid_at: DateTime<Utc>,
 }
 
@@ -114,11 +117,13 @@ impl Segment {
         self.subjects.push(short_hash(point.subject.as_str()));
         let shared = point.audience.knowers.len() > 1;
         self.shared += usize::from(shared);
+        self.locked += usize::from(point.is_locked);
         self.slots.push(PointSlot {
             fact: Some(point.fact),
             version: point.version,
             importance: point.importance,
             shared,
+            is_locked: point.is_locked,
             valid_at: point.valid_at,
         });
     }
@@ -128,6 +133,7 @@ impl Segment {
         let removed = &mut self.slots[slot as usize];
         removed.fact = None;
         self.shared -= usize::from(removed.shared);
+        self.locked -= usize::from(removed.is_locked);
         self.coarse.hide(slot as usize);
         self.important.remove(&(removed.importance, removed.valid_at, fact));
         self.recent.remove(&(removed.valid_at, fact));
@@ -148,6 +154,7 @@ impl Segment {
         let filled_slots = old.slots.iter().enumerate().filter(|(_, slot)| slot.fact.is_some());
         self.coarse = old.coarse.select(filled_slots.map(|(index, _)| index));
         self.shared = old.shared;
+        self.locked = old.locked;
         let dimensions = self.coarse.dimensions();
         let mut new_slots = vec![None; old.slots.len()];
         for (index, slot) in old.slots.into_iter().enumerate() {
@@ -231,7 +238,7 @@ impl Segment {
         })
     }
 
-    /// Adds the number of points, and of points with each term.
+    /// Adds the number of points without locks, and of those with each term.
     pub(super) fn count_terms(&self, terms: &TermWeights, counts: &mut TermCounts) {
         self.count_slots(&mut counts.facts, self.slots.len(), 0..self.slots.len());
         for (term, _) in &terms.0 {
@@ -242,14 +249,14 @@ impl Segment {
         }
     }
 
-    /// Counts these slots. Only reads the slots if gaps or points with several knowers are possible.
+    /// Counts these slots. Only reads the slots if gaps, locks or points with several knowers are possible.
     fn count_slots(&self, counted: &mut FactCount, slot_count: usize, slots: impl Iterator<Item = usize>) {
-        if self.gaps == 0 && self.shared == 0 {
+        if self.gaps == 0 && self.shared == 0 && self.locked == 0 {
             counted.alone += slot_count as u64;
             return;
         }
         for slot in slots.map(|slot| &self.slots[slot]) {
-            match slot.fact {
+            match slot.fact.filter(|_| !slot.is_locked) {
                 Some(fact) if slot.shared => {
                     counted.shared.insert(fact);
                 }

@@ -12,7 +12,10 @@ use super::{
     },
     parse_replaced_by,
 };
-use colloquy_core::ids::{FactId, PlayerId, TenantId};
+use colloquy_core::{
+    ids::{FactId, PlayerId, TenantId},
+    planted_leak,
+};
 use colloquy_memory::disclosure::{audience::Viewpoint, locks::DisclosureLocks};
 use colloquy_ports::{
     StoreError, StoreResult,
@@ -159,7 +162,7 @@ async fn find_candidates(
     let query = bind!(
         SELECT_USABLE;
         tenant, json_list(ids), json_list(knower_keys(viewpoint)), viewpoint.world, to_micros(as_of), viewpoint.player,
-        viewpoint.sees_all_players
+        viewpoint.sees_all_players || planted_leak!("facts.audience")
     );
     let packed: Option<String> = engine.fetch_one(tenant, query, |columns| columns.next()).await?;
     let entries = packed.as_deref().unwrap_or_default().split_terminator(',');

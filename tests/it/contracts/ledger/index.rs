@@ -223,6 +223,7 @@ pub async fn index_points_exist_only_for_valid_facts<S: LedgerSubject>(f: &Fixtu
         subject: new.statement.subject.clone(),
         importance: new.statement.importance,
         valid_at: new.valid_at,
+        is_locked: false,
         embedding: new.embedding,
         terms: keywords::fact_terms(FactTexts {
             content: &new.statement.content,

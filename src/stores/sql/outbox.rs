@@ -38,8 +38,8 @@ const POINTS_PER_READ: i64 = 1_000;
 macro_rules! select_points {
     ($from:literal, $model:literal) => {
         concat!(
-            "SELECT f.id, f.version, f.world, f.knowers, f.private_to, f.subject, f.view_importance, f.valid_at, f.locked_by <> '', e.vector,
-                f.predicate, f.object, f.view_content, f.view_keywords
+            "SELECT f.id, f.version, f.world, f.knowers, f.private_to, f.subject, f.view_importance, f.valid_at, f.locked_by <> '',
+                e.vector, f.predicate, f.object, f.view_content, f.view_keywords
              FROM ",
             $from,
             " LEFT JOIN fact_embeddings e ON e.tenant = f.tenant AND e.fact = f.id AND e.model = ",

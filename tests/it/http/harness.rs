@@ -80,6 +80,7 @@ pub struct HttpTestOptions {
     pub llm: Arc<dyn Llm>,
     pub embedder: Arc<dyn Embedder>,
     pub clock: Arc<dyn Clock>,
+    pub actors: ActorSettings,
     /// Changes the settings of dialogues.
     pub tune: fn(&mut DialogueSettings),
 }
@@ -93,6 +94,10 @@ impl Default for HttpTestOptions {
             llm: llm(),
             embedder: Arc::new(FakeEmbedder::new()),
             clock: Arc::new(SystemClock),
+            actors: ActorSettings {
+                arbiters: 1,
+                ..ActorSettings::default()
+            },
             tune: |_| (),
             webhooks: colloquy::config::Config::embedded_defaults().webhooks,
             limits: LimitSettings {
@@ -339,10 +344,7 @@ async fn state(options: &HttpTestOptions, folder: &std::path::Path) -> AppState 
     services.disabled = auth.disabled_tenants().clone();
     let readiness = Readiness::default();
     readiness.set(true);
-    let actors = ActorSettings {
-        arbiters: 1,
-        ..ActorSettings::default()
-    };
+    let actors = options.actors.clone();
     let sessions = if options.is_clock_off {
         Dialogues::start_in_cluster(services.clone(), actors, membership_with_clock_off(&services).await)
     } else {

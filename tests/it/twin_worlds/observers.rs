@@ -1,12 +1,15 @@
 //! The channels of the observers: what players may read, and what a studio reads about players that may not know the
 //! secret.
 
-use colloquy::tenancy::Role;
+use colloquy::{
+    ports::llm::{LlmRequest, Task},
+    tenancy::Role,
+};
 use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::{
-    program::{Listeners, NPCS, PLAYERS, Pair, Secret, Step},
+    program::{INSIDERS, Listeners, NPCS, PLAYERS, Pair, Secret, Step},
     server::Answer,
     words::PLAIN,
     world::TwinWorld,
@@ -23,7 +26,9 @@ impl TwinWorld<'_> {
         if is_inside {
             return;
         }
-        let prompts = requests.iter().map(|request| {
+        // A verdict compares facts of overlapping audiences, also with those that the observers may not know.
+        let is_compared = |request: &&LlmRequest| request.task != Task::Judge || !self.program.is_known;
+        let prompts = requests.iter().filter(is_compared).map(|request| {
             let messages = request
                 .messages
                 .iter()
@@ -36,8 +41,9 @@ impl TwinWorld<'_> {
                 messages.join("\n")
             )
         });
-        self.record
-            .add_unordered("prompts", &format!("{step:?}"), prompts.collect());
+        let step = format!("{step:?}");
+        let kind = step.split(' ').next().unwrap_or_default();
+        self.record.add_unordered("prompts", kind, prompts.collect());
     }
 
     /// Records all that the observers can read now.
@@ -67,7 +73,7 @@ impl TwinWorld<'_> {
     }
 
     fn add(&mut self, player: usize, channel: &str, answer: &Answer) {
-        self.record.add(PLAYERS[player], channel, answer.shown());
+        self.record.add(PLAYERS[player], channel, &answer.shown());
     }
 
     /// Records the answers to a player's token.
@@ -90,7 +96,8 @@ impl TwinWorld<'_> {
             }
         }
         for (listeners, conversation) in self.conversations.clone() {
-            if self.program.secret == Secret::Conversation && player == 0 && listeners == Listeners::First {
+            let is_secret = self.program.secret == Secret::Conversation && listeners == Listeners::First;
+            if is_secret && (player == INSIDERS.player || self.program.is_absent) {
                 continue;
             }
             for part in ["", "/turns?limit=1", "/turns"] {
@@ -201,20 +208,11 @@ impl TwinWorld<'_> {
                 .await;
             self.add(pair.player, "studio search", &answer);
         }
-        let page = self
-            .get(None, &format!("{memory}/facts?player_id={player}&limit=2"))
-            .await;
-        self.add(pair.player, "studio facts", &page);
-        if let Some(next) = page.json()["next"].as_str() {
-            let answer = self
-                .get(
-                    None,
-                    &format!("{memory}/facts?player_id={player}&limit=50&after={next}"),
-                )
-                .await;
-            self.add(pair.player, "studio facts", &answer);
+        let open = self.open_facts(pair).await;
+        for fact in &open {
+            self.record.add(player, "studio facts", &fact.to_string());
         }
-        if let Some(fact) = page.json()["items"][0]["id"].as_str() {
+        if let Some(fact) = open.first().and_then(|fact| fact["id"].as_str()) {
             let path = format!("/v1/facts/{fact}");
             let answer = self.get(None, &path).await;
             let unchanged = self.get_if_changed(&path, &answer.etag).await;
@@ -231,8 +229,11 @@ impl TwinWorld<'_> {
             format!("/v1/worlds/vale/players/{player}/progress/{npc}"),
             format!("/v1/worlds/vale/state?who=player:{player}"),
         ] {
-            let answer = self.get(None, &path).await;
-            self.add(pair.player, "studio state", &answer);
+            // What Mira feels for the first player may follow from the secret.
+            if pair.player != INSIDERS.player || !self.program.is_known {
+                let answer = self.get(None, &path).await;
+                self.add(pair.player, "studio state", &answer);
+            }
         }
     }
 
@@ -250,7 +251,7 @@ impl TwinWorld<'_> {
             let answer = self.get(None, &path).await;
             let unchanged = self.get_if_changed(&path, &answer.etag).await;
             for answer in [answer, unchanged] {
-                self.record.add("authors", &path, answer.shown());
+                self.record.add("authors", &path, &answer.shown());
             }
         }
     }
@@ -275,7 +276,7 @@ impl TwinWorld<'_> {
             "/v1/jobs",
         ] {
             let answer = self.twin.call(&token, Method::GET, path, None, "").await;
-            self.record.add("studio", path, answer.shown());
+            self.record.add("studio", path, &answer.shown());
         }
     }
 }

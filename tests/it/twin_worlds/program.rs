@@ -174,6 +174,7 @@ pub enum Step {
 }
 
 /// A history with its worlds' settings.
+#[allow(clippy::struct_excessive_bools, reason = "independent settings")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
     pub secret: Secret,
@@ -198,13 +199,15 @@ impl Program {
         let is_removed = secret == Secret::Removed;
         let is_known = is_told || is_removed || is_authored && rng.random_bool(0.5);
         let is_absent = (is_told || is_authored && !is_known) && rng.random_bool(0.4);
+        // What is told in private is shared nowhere.
+        let shares = !is_told && !is_removed && rng.random_bool(0.4);
         let mut program = Self {
             secret,
             is_known,
             is_absent,
-            is_guarded: is_authored && !is_absent && rng.random_bool(0.5),
-            // What a player tells in private is shared nowhere.
-            shares: secret != Secret::Confidence && !is_removed && rng.random_bool(0.4),
+            // Words of a secret keep back statements that share a word, so shared statements need equal names.
+            is_guarded: is_authored && !is_absent && (is_known && shares || rng.random_bool(0.5)),
+            shares,
             gossip: secret != Secret::Conversation && rng.random_bool(0.2),
             // An NPC that knows a secret chooses its words about itself by it.
             self_told: !is_known && rng.random_bool(0.5),
@@ -328,15 +331,14 @@ impl Program {
     /// True if the prompts of a step may have the secret; for a step of a session, if its session may.
     pub fn is_inside(&self, step: &Step) -> bool {
         match step {
-            Step::Confide { .. } | Step::ConverseInSecret { .. } | Step::Erase => true,
+            // The prompt of a turn that is never said has no counterpart.
+            Step::Confide { .. } | Step::ConverseInSecret { .. } | Step::Erase | Step::TakeBack { .. } => true,
             // NPCs who talk among themselves, or before the first player, know of their talk.
             Step::Converse { listeners, .. } => {
                 self.secret == Secret::Conversation && matches!(listeners, Listeners::Nobody | Listeners::First)
             }
             // These work on all memories.
             Step::Consolidate { .. } | Step::Restore { .. } => self.is_known,
-            // The prompt of a turn that is never said has no counterpart.
-            Step::TakeBack { .. } => true,
             _ => false,
         }
     }

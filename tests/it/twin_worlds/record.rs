@@ -2,18 +2,19 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt::Write as _,
     sync::LazyLock,
 };
 
 use regex::{Captures, Regex};
 
-/// Generated ids, and the random part of requests.
-static IDS: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(r"\b(?:[a-z]+_)?[0-7][0-9A-HJKMNP-TV-Z]{25}\b|\breq_[0-9a-f]{32}\b").unwrap());
-/// Durations that a stopwatch has measured, and tokens.
-static MEASURED: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(r#""(?:[a-z_]+_ms|resume_token)":(?:[0-9.]+|"[^"]*")"#).unwrap());
+/// Generated ids.
+static IDS: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\b(?:[a-z]+_)?[0-7][0-9A-HJKMNP-TV-Z]{25}\b").unwrap());
+/// Durations that a stopwatch has measured, tokens, ids of requests, and two named channels of explanations: the positions
+/// in the world's log of the state, which unsaid turns move too.
+static MEASURED: LazyLock<Regex> = LazyLock::new(|| {
+    let keys = "[a-z_]*_ms|[a-z_]*millis|resume_token|timings|request_id|state_seq|state_generation";
+    Regex::new(&format!(r#""(?:{keys})":(?:[0-9.e-]+|"[^"]*"|\{{[^}}]*\}})"#)).unwrap()
+});
 /// The shown characters around a difference.
 const SHOWN_CHARS: usize = 240;
 
@@ -31,8 +32,8 @@ pub struct Record {
 }
 
 impl Record {
-    pub fn add(&mut self, observer: &str, channel: &str, text: String) {
-        let text = self.with_numbered_ids(observer, &text);
+    pub fn add(&mut self, observer: &str, channel: &str, text: &str) {
+        let text = self.with_numbered_ids(observer, text);
         let place = (self.step, observer.to_owned(), channel.to_owned());
         self.texts.entry(place).or_default().push(text);
     }
@@ -41,7 +42,7 @@ impl Record {
     pub fn add_unordered(&mut self, observer: &str, channel: &str, mut texts: Vec<String>) {
         texts.sort_by_cached_key(|text| IDS.replace_all(text, "").into_owned());
         for text in texts {
-            self.add(observer, channel, text);
+            self.add(observer, channel, &text);
         }
     }
 
@@ -100,9 +101,7 @@ impl std::fmt::Display for Difference {
         let start = same.saturating_sub(SHOWN_CHARS);
         for (side, text) in [("first", &self.first), ("second", &self.second)] {
             let shown: String = text.chars().skip(start).take(2 * SHOWN_CHARS).collect();
-            let mut marked = String::new();
-            write!(marked, "{shown}")?;
-            writeln!(f, "--- {side}, from character {start}, differs at {same}\n{marked}")?;
+            writeln!(f, "--- {side}, from character {start}, differs at {same}\n{shown}")?;
         }
         Ok(())
     }

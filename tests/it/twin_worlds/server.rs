@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
 use colloquy::{
+    actors::ActorSettings,
     dialogue::settings::DialogueSettings,
     ports::{
         clock::{Clock as _, ManualClock},
@@ -22,6 +23,8 @@ use crate::{
 
 /// The pause between two looks at unfinished work.
 const LOOK_PAUSE: Duration = Duration::from_millis(1);
+/// Seconds after which the curators of earlier histories stop.
+const IDLE_S: u64 = 3;
 /// How long tokens last: longer than a history.
 const TOKEN_TTL: Duration = Duration::from_hours(24 * 365);
 /// The time between two histories.
@@ -65,6 +68,10 @@ impl TwinServer {
             embedder: Arc::new(WordEmbedder::new()),
             ask_for_state: true,
             tune,
+            actors: ActorSettings {
+                idle_s: IDLE_S,
+                ..defaults.actors.clone()
+            },
             auth: AuthSettings {
                 max_ttl_s: TOKEN_TTL.as_secs(),
                 ..defaults.auth.clone()
@@ -162,6 +169,8 @@ impl TwinServer {
 /// Makes summaries and passes come early, and lets no work begin by itself after a time.
 fn tune(settings: &mut DialogueSettings) {
     settings.recall.speculative = false;
+    // Which models leave blocks out is counted over all tenants.
+    settings.turn.replies_without_block = 0;
     settings.recall.top_k = 4;
     settings.prompt.memory_tokens = 120;
     settings.summaries.first_after_turns = 3;
@@ -173,5 +182,6 @@ fn tune(settings: &mut DialogueSettings) {
     settings.curation.min_turns = 2;
     settings.curation.consolidate_after_d = 0;
     settings.curation.player_passes_per_hour = 0;
-    settings.jobs.poll_s = 3_600;
+    // Passes of a request are found at once.
+    settings.jobs.poll_s = 0;
 }

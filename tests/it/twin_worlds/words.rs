@@ -26,11 +26,13 @@ impl Side {
         words[usize::from(number) % words.len()]
     }
 
-    /// A secret sentence of this world. The sentences of the two worlds also differ in plain words, in lengths and in
-    /// the number of sentences.
-    pub fn secret_sentence(self, number: u8) -> String {
+    /// A secret sentence of this world. The sentences of the two worlds also differ in lengths, in the number of sentences
+    /// and, with `has_plain_words`, in plain words.
+    pub fn secret_sentence(self, number: u8, has_plain_words: bool) -> String {
         let [first, second] = [number, number.wrapping_add(1)].map(|nth| self.secret_word(nth));
         match self {
+            Self::First if !has_plain_words => format!("The {first} hid the {second}."),
+            Self::Second if !has_plain_words => format!("The {first} of the old keeper grew from {second} for years."),
             Self::First => format!("The {first} hid the {second} under the barley."),
             Self::Second => format!(
                 "The {first} of the old keeper grew from {second} beside the candle. The saddle of the {second} was \

@@ -133,7 +133,7 @@ impl<'t> TwinWorld<'t> {
             )
             .await;
         }
-        let directive = json!({"keys": ["world:vale:*"], "instructions": ["Speak of the orchard with care."]});
+        let directive = json!({"keys": ["world:*"], "instructions": ["Speak of the orchard with care."]});
         self.send(Method::PUT, "/v1/worlds/vale/directives/care", directive)
             .await;
         if let Some((path, body)) = self.secret_content() {
@@ -141,11 +141,16 @@ impl<'t> TwinWorld<'t> {
         }
     }
 
+    fn secret_sentence(&self, number: u8) -> String {
+        let has_plain_words = !(self.program.is_known && self.program.shares);
+        self.side.secret_sentence(number, has_plain_words)
+    }
+
     /// Returns the authored secret of this world, if any.
     fn secret_content(&self) -> Option<(&'static str, Value)> {
         let program = self.program;
         let is_missing = program.is_absent && self.side == Side::Second;
-        let content = self.side.secret_sentence(0);
+        let content = self.secret_sentence(0);
         let tell = program
             .is_guarded
             .then(|| json!({"text": "You look at your hands when the tower is named."}));
@@ -181,7 +186,7 @@ impl<'t> TwinWorld<'t> {
             Step::Confide { .. } | Step::ConverseInSecret { .. } if is_missing => {}
             Step::Say { pair, form, word } => self.say(*pair, form.line(plain_word(*word))).await,
             Step::Confide { number } => {
-                let line = format!("Between us, I saw it: {}", self.side.secret_sentence(*number));
+                let line = format!("Between us, I saw it: {}", self.secret_sentence(*number));
                 self.say(INSIDERS, line).await;
             }
             Step::Erase => self.erase().await,
@@ -191,8 +196,7 @@ impl<'t> TwinWorld<'t> {
                     .await;
             }
             Step::ConverseInSecret { number } => {
-                self.converse(Listeners::First, self.side.secret_sentence(*number), 2)
-                    .await;
+                self.converse(Listeners::First, self.secret_sentence(*number), 2).await;
             }
             Step::Rewind { pair, turns, heard } => self.rewind(*pair, *turns, *heard).await,
             Step::Close { pair } => self.close(*pair).await,
@@ -275,7 +279,7 @@ impl<'t> TwinWorld<'t> {
                 .await
                 .unwrap_or_else(|code| panic!("the socket closed with {code}"));
             if event["type"] != "pong" {
-                self.record.add(PLAYERS[1], "events", event.to_string());
+                self.record.add(PLAYERS[1], "events", &event.to_string());
             }
             if event["type"] == kind {
                 return event;
@@ -291,7 +295,7 @@ impl<'t> TwinWorld<'t> {
             .await;
         assert!(answer.status == 200 || answer.status == 409, "{}", answer.text);
         if !self.may_know(pair) {
-            self.record.add(PLAYERS[pair.player], "turn", answer.shown());
+            self.record.add(PLAYERS[pair.player], "turn", &answer.shown());
         }
     }
 
@@ -303,7 +307,7 @@ impl<'t> TwinWorld<'t> {
         }
         let line = format!(
             "I keep it: {} {}",
-            self.side.secret_sentence(number),
+            self.secret_sentence(number),
             LineForm::Tell.line("barley")
         );
         let path = format!("/v1/sessions/{session}/turns");
@@ -348,24 +352,24 @@ impl<'t> TwinWorld<'t> {
         let Some(session) = self.sessions.get(&pair) else {
             return;
         };
-        let head = self.get(None, &format!("/v1/sessions/{session}")).await.json()["head_turn"]
+        let head_turn = self.get(None, &format!("/v1/sessions/{session}")).await.json()["head_turn"]
             .as_u64()
             .unwrap();
-        if head == 0 {
+        if head_turn == 0 {
             return;
         }
         let (path, body) = if heard {
             (
                 format!("/v1/sessions/{session}:interrupt"),
-                json!({"turn": head, "heard_chars": 10}),
+                json!({"turn": head_turn, "heard_chars": 10}),
             )
         } else {
-            let turn = head.saturating_sub(u64::from(turns));
+            let turn = head_turn.saturating_sub(u64::from(turns));
             (format!("/v1/sessions/{session}:rewind"), json!({"turn": turn}))
         };
         let answer = self.request(None, Method::POST, &path, Some(&body)).await;
         if !self.may_know(pair) {
-            self.record.add(PLAYERS[pair.player], "rewind", answer.shown());
+            self.record.add(PLAYERS[pair.player], "rewind", &answer.shown());
         }
     }
 
@@ -409,26 +413,36 @@ impl<'t> TwinWorld<'t> {
         .await;
     }
 
+    /// Returns the facts that the NPC may use with the player. The list shows the studio locked facts too.
+    pub async fn open_facts(&self, pair: Pair) -> Vec<Value> {
+        let (player, npc) = (PLAYERS[pair.player], NPCS[pair.npc].0);
+        let path = format!("/v1/worlds/vale/npcs/{npc}/facts?player_id={player}&limit=200");
+        let list = self.get(None, &path).await.json();
+        let is_open = |fact: &&Value| {
+            let hearers = fact["heard_by"].as_array();
+            fact["locked_by"].as_array().is_none_or(Vec::is_empty)
+                && hearers.is_none_or(|hearers| hearers.iter().any(|hearer| hearer == player))
+        };
+        list["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(is_open)
+            .cloned()
+            .collect()
+    }
+
     async fn edit_fact(&self, pair: Pair, number: usize, deletes: bool) {
-        let path = format!(
-            "/v1/worlds/vale/npcs/{}/facts?player_id={}",
-            NPCS[pair.npc].0, PLAYERS[pair.player]
-        );
-        let facts = self.get(None, &path).await.json();
-        let items = facts["items"].as_array().unwrap();
-        let Some(fact) = items.get(number % items.len().max(1)) else {
+        let facts = self.open_facts(pair).await;
+        let Some(fact) = facts.get(number % facts.len().max(1)) else {
             return;
         };
         let path = format!("/v1/facts/{}", fact["id"].as_str().unwrap());
         if deletes {
             self.send(Method::DELETE, &path, Value::Null).await;
         } else {
-            self.send(
-                Method::PATCH,
-                &path,
-                json!({"content": "The ribbon was the right one."}),
-            )
-            .await;
+            let correction = json!({"content": "The ribbon was the right one."});
+            self.send(Method::PATCH, &path, correction).await;
         }
     }
 

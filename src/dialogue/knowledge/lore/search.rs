@@ -17,7 +17,6 @@ use crate::{
     prompt::{location_in_turn, place_of_turn},
     turn::TurnInput,
 };
-use colloquy_core::planted_leak;
 use colloquy_memory::{
     calibration::Calibration,
     condition::ConditionContext,
@@ -401,6 +400,8 @@ impl<'a> LoreSearch<'a> {
             let entry = self.entry(index);
             let similarity = match source {
                 LoreSource::Name => 1.0,
+                // The place of a tell must not depend on the content that is kept back.
+                _ if self.secrecy(index) == Secrecy::Guarded => 0.0,
                 _ => self.similarity(index),
             };
             let layer = entry.text.layer_now(&self.context);

@@ -103,10 +103,20 @@ const fn named_counter(tokenizer: TokenizerName) -> Option<TokenCounter> {
 }
 
 fn model_limits(config: &Config) -> ModelLimits {
+    let retry = config.llm.retry;
+    let breaker = config.llm.breaker;
     ModelLimits {
+        retries: retry.retries,
+        backoff_min: Duration::from_millis(retry.backoff_min_ms),
+        backoff_max: Duration::from_millis(retry.backoff_max_ms),
+        retry_after_max: Duration::from_millis(retry.retry_after_max_ms),
+        breaker_window: breaker.window,
+        breaker_failure_share: breaker.failure_share,
+        breaker_timeouts: breaker.timeouts_in_a_row,
+        breaker_open: Duration::from_millis(breaker.open_ms),
+        breaker_trials: breaker.trials,
         tenant_concurrency: config.llm.tenant_concurrency,
         embed_timeout: Duration::from_millis(config.embedder.timeout_ms),
-        ..ModelLimits::default()
     }
 }
 

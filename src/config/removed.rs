@@ -18,14 +18,6 @@ const REMOVED_SETTINGS: &[(&str, &str)] = &[
     ("ledger", "acquire_timeout_ms 5000, busy_timeout_ms 5000"),
     ("limits", "max_keys 100000"),
     (
-        "llm.breaker",
-        "failure_share 0.5, open_ms 10000, timeouts_in_a_row 3, trials 3, window 20",
-    ),
-    (
-        "llm.retry",
-        "backoff_max_ms 2000, backoff_min_ms 100, retries 2, retry_after_max_ms 5000",
-    ),
-    (
         "prompt",
         "acquaintance_tokens 300, lore_item_tokens 250, memory_item_tokens 150, scenario_item_tokens 400, \
          state_chars 1500",
@@ -57,7 +49,7 @@ mod tests {
     #[test]
     fn removed_settings_are_refused_with_the_values_that_hold() {
         let env = [
-            ("COLLOQUY__LLM__BREAKER__OPEN_MS", "5"),
+            ("COLLOQUY__LIMITS__MAX_KEYS", "5"),
             ("COLLOQUY__ACTORS__REPLAY_EVENTS", "9"),
             ("COLLOQUY__EPISODES__RECENT", "many"),
             ("COLLOQUY__RECALL__DENS", "1"),
@@ -69,8 +61,8 @@ mod tests {
         let ConfigFaults(found) = Config::load(&sources).unwrap_err();
         let message_of = |key: &str| found.iter().find(|fault| fault.key == key).unwrap().message.as_str();
         assert_eq!(
-            message_of("llm.breaker.open_ms"),
-            "this setting was removed, and 10000 always holds; delete the key"
+            message_of("limits.max_keys"),
+            "this setting was removed, and 100000 always holds; delete the key"
         );
         let replayed = colloquy_actors::ActorSettings::default().replay_events;
         assert!(message_of("actors.replay_events").contains(&format!("and {replayed} always")));

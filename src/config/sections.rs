@@ -256,6 +256,8 @@ pub struct LlmSection {
     pub tasks: TasksSection,
     #[serde(default)]
     pub endpoints: BTreeMap<String, EndpointSection>,
+    pub retry: RetrySection,
+    pub breaker: BreakerSection,
 }
 
 impl LlmSection {
@@ -416,6 +418,25 @@ impl EndpointSection {
         let preset = self.known_preset();
         preset.map_or_else(Map::new, |preset| preset.reasoning_field.fields(self.reasoning))
     }
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RetrySection {
+    pub retries: usize,
+    pub backoff_min_ms: u64,
+    pub backoff_max_ms: u64,
+    pub retry_after_max_ms: u64,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BreakerSection {
+    pub failure_share: f32,
+    pub window: usize,
+    pub timeouts_in_a_row: u32,
+    pub open_ms: u64,
+    pub trials: usize,
 }
 
 /// How the embedder distinguishes a question from a statement.

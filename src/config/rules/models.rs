@@ -78,11 +78,12 @@ fn unpriced_models(config: &Config) -> BTreeSet<&str> {
         .collect()
 }
 
+const NOT_HTTP: &str = "must be a URL that starts with http:// or https://";
+
 pub(super) fn check_models(config: &Config, fault: &mut impl FnMut(&str, String)) {
     let llm = &config.llm;
-    let not_http = "must be a URL that starts with http:// or https://";
     if llm.base_url.as_ref().is_some_and(|url| !is_http(url)) {
-        fault("llm.base_url", not_http.into());
+        fault("llm.base_url", NOT_HTTP.into());
     }
     match (&llm.base_url, &llm.model) {
         (Some(_), None) if llm.tasks.named_tasks().iter().any(|(_, task)| task.model.is_none()) => fault(
@@ -104,7 +105,7 @@ pub(super) fn check_models(config: &Config, fault: &mut impl FnMut(&str, String)
             fault(&key, "an endpoint's name has only letters, digits, _ and -".into());
         }
         if !is_http(&endpoint.base_url) {
-            fault(&format!("{key}.base_url"), not_http.into());
+            fault(&format!("{key}.base_url"), NOT_HTTP.into());
         }
     }
     for (name, task) in llm.tasks.named_tasks() {
@@ -134,9 +135,19 @@ pub(super) fn check_models(config: &Config, fault: &mut impl FnMut(&str, String)
             );
         }
     }
+    if llm.retry.backoff_min_ms > llm.retry.backoff_max_ms {
+        fault(
+            "llm.retry.backoff_min_ms",
+            "must not be above llm.retry.backoff_max_ms".into(),
+        );
+    }
+    check_embedder(config, fault);
+}
+
+fn check_embedder(config: &Config, fault: &mut impl FnMut(&str, String)) {
     let embedder = &config.embedder;
     if embedder.base_url.as_ref().is_some_and(|url| !is_http(url)) {
-        fault("embedder.base_url", not_http.into());
+        fault("embedder.base_url", NOT_HTTP.into());
     }
     match (&embedder.base_url, &embedder.model) {
         (Some(_), None) => fault("embedder.model", "must be set when embedder.base_url is".into()),

@@ -2,25 +2,24 @@
 
 use std::time::Duration;
 
-/// Limits for retries, breakers and concurrency. Retries and breakers have no settings: the pauses of all retries (100 ms
-/// and 200 ms, jittered) stay below a second, which a player barely notices, and the next model of the chain takes over.
+/// Limits for retries, breakers and concurrency.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelLimits {
     /// Retries on a route after the first attempt; 2.
     pub retries: usize,
     /// The first pause between attempts, doubling, jittered; 100 ms.
     pub backoff_min: Duration,
-    /// The longest pause; 2 s. A player waits for all pauses.
+    /// The longest pause; 2 s.
     pub backoff_max: Duration,
-    /// A longer `Retry-After` ends the attempts on the route; 5 s. A player would wait for the whole time.
+    /// A longer `Retry-After` ends the attempts on the route; 5 s.
     pub retry_after_max: Duration,
-    /// The number of recent calls that a breaker considers; 20, so that one failure is a twentieth.
+    /// The number of recent calls that a breaker considers; 20.
     pub breaker_window: usize,
     /// The share of failures among them that opens the breaker, in (0, 1]; 0.5.
     pub breaker_failure_share: f32,
     /// The consecutive timeouts that open the breaker regardless of the share; 3.
     pub breaker_timeouts: u32,
-    /// How long the breaker stays open; 10 s. The next model of the chain answers meanwhile.
+    /// How long the breaker stays open; 10 s.
     pub breaker_open: Duration,
     /// Trial calls of a half-open breaker; 3.
     pub breaker_trials: usize,

@@ -314,12 +314,11 @@ fn start_sessions(
     folder: &DataFolder,
 ) -> anyhow::Result<Dialogues> {
     let settings = config.actors.clone();
-    Ok(match several {
-        Some(several) => Dialogues::start_in_cluster(services, settings, several.membership),
-        None => {
-            let id = folder.node_id(&services.ids)?;
-            Dialogues::start(services, id, settings)
-        }
+    Ok(if let Some(several) = several {
+        Dialogues::start_in_cluster(services, settings, several.membership)
+    } else {
+        let id = folder.node_id(&services.ids)?;
+        Dialogues::start(services, id, settings)
     })
 }
 

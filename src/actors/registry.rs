@@ -142,7 +142,7 @@ impl Registry {
                 DialogueActor::new(node, actor_key, generation, log, residency, kind)
             })
         };
-        self.spawn_with_room(key, |place| self.get_or_spawn_in_place(key, place, &spawn))
+        self.spawn_with_room(key, |place| self.get_or_spawn_in_place(key, place, spawn))
             .await
     }
 

@@ -172,7 +172,15 @@ fn documented_routes(cfg: &mut utoipa_actix_web::service_config::ServiceConfig<'
         .service(lore::delete_lore)
         .service(progress::get_progress)
         .service(progress::put_progress)
-        .service(world_events::record_world_events)
+        .configure(memory_routes)
+        .configure(dialogue_routes)
+        .service(socket::open_socket)
+        .configure(operation_routes);
+}
+
+/// The routes for the state of worlds, and for what NPCs remember.
+fn memory_routes(cfg: &mut utoipa_actix_web::service_config::ServiceConfig<'_>) {
+    cfg.service(world_events::record_world_events)
         .service(world_state::get_world_state)
         .service(consolidation::run_consolidation)
         .service(curation::list_findings)
@@ -196,8 +204,12 @@ fn documented_routes(cfg: &mut utoipa_actix_web::service_config::ServiceConfig<'
         .service(facts::remove_fact)
         .service(facts::fact_history)
         .service(facts::list_flags)
-        .service(facts::decide_flag)
-        .service(sessions::list_sessions)
+        .service(facts::decide_flag);
+}
+
+/// The routes for sessions and NPC conversations.
+fn dialogue_routes(cfg: &mut utoipa_actix_web::service_config::ServiceConfig<'_>) {
+    cfg.service(sessions::list_sessions)
         .service(sessions::create_session)
         .service(rewinds::interrupt_turn)
         .service(rewinds::rewind_session)
@@ -221,9 +233,7 @@ fn documented_routes(cfg: &mut utoipa_actix_web::service_config::ServiceConfig<'
         .service(npc_conversations::get_line_trace)
         .service(npc_conversations::list_conversation_summaries)
         .service(npc_conversations::get_conversation)
-        .service(npc_conversations::delete_conversation)
-        .service(socket::open_socket)
-        .configure(operation_routes);
+        .service(npc_conversations::delete_conversation);
 }
 
 /// The routes for settings, jobs and usage.

@@ -128,14 +128,13 @@ pub async fn put_npc(
     let put = PutRequest::<Npc>::new(state, caller, key, &query.0, &request)?;
     let state = &put.state;
     let (world, id) = &put.key;
-    let language = match body.value.language {
-        Some(language) => language,
+    let language = if let Some(language) = body.value.language {
+        language
+    } else {
         // An unknown world is refused below.
-        None => {
-            let authored = &state.services.ledger.authored;
-            let stored_world = authored.load_world(&put.caller.scope, world).await?;
-            stored_world.map_or_else(Language::default, |world| world.language)
-        }
+        let authored = &state.services.ledger.authored;
+        let stored_world = authored.load_world(&put.caller.scope, world).await?;
+        stored_world.map_or_else(Language::default, |world| world.language)
     };
     let now = state.services.clock.now();
     let npc = body.value.into_npc(world.clone(), language, id.clone(), now);

@@ -588,8 +588,9 @@ mod tests {
 
     #[test]
     fn idle_keys_are_forgotten() {
-        let keyed = KeyedLimiter::new("player", Quota::with_period(Duration::from_nanos(1)).unwrap(), 10);
-        for n in 0..10_240u32 {
+        let keyed = KeyedLimiter::new("player", Quota::with_period(Duration::from_nanos(1)).unwrap());
+        // A multiple of SWEEP_EVERY above MAX_KEYS.
+        for n in 0..102_400u32 {
             keyed.check_key(&n).unwrap();
         }
         assert!(keyed.limiter.len() <= 10, "{} keys are kept", keyed.limiter.len());

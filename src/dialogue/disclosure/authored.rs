@@ -82,9 +82,11 @@ pub(crate) struct LoreVerdict(Secrecy);
 impl LoreVerdict {
     /// Decides about an entry for a turn of `npc`.
     pub(crate) fn in_turn(text: &LoreText, npc: &Npc, context: &ConditionContext<'_>) -> Self {
+        let is_locked_leaked = planted_leak!("lore.locked");
+        let is_guarded_leaked = planted_leak!("lore.guarded");
         match text.secrecy(npc, context) {
-            Secrecy::Locked if planted_leak!("lore.locked") => Self(Secrecy::Open),
-            Secrecy::Guarded if planted_leak!("lore.guarded") => Self(Secrecy::Open),
+            Secrecy::Locked if is_locked_leaked => Self(Secrecy::Open),
+            Secrecy::Guarded if is_guarded_leaked => Self(Secrecy::Open),
             secrecy => Self(secrecy),
         }
     }

@@ -164,7 +164,9 @@ impl<'a> Gate<'a> {
         facts.retain(|fact| fact.world == self.viewpoint.world && self.viewpoint.may_know(&fact.audience));
         let open = self.open(facts).await?.into_iter();
         debug_assert!(
-            open.as_slice().iter().all(|fact| self.viewpoint.may_know(&fact.audience)),
+            open.as_slice()
+                .iter()
+                .all(|fact| self.viewpoint.may_know(&fact.audience)),
             "a disclosable fact is known to the viewpoint"
         );
         Ok(open.map(|fact| Disclosable::new(fact.into_inner())).collect())
@@ -186,7 +188,10 @@ impl<'a> Gate<'a> {
             let unlocked = locked.iter().zip(are_open).filter(|(_, is_open)| *is_open);
             open.extend(unlocked.map(|((fact, _), _)| *fact));
         }
-        debug_assert!(open.len() <= ids.len(), "the gate confirms only facts that were asked for");
+        debug_assert!(
+            open.len() <= ids.len(),
+            "the gate confirms only facts that were asked for"
+        );
         Ok(open.into_iter().map(Disclosable::new).collect())
     }
 

@@ -321,10 +321,6 @@ impl SocketConnection {
         let _ = self.addr.set(addr);
     }
 
-    pub(super) fn limits(&self) -> &SocketSettings {
-        &self.hub.settings
-    }
-
     /// Returns the size of the largest message from the client, in bytes.
     pub(super) fn max_message_bytes(&self) -> usize {
         self.max_message_bytes

@@ -90,10 +90,6 @@ impl SummaryStore for SqlSummaryStore {
             let summary = &commit.summary;
             let cause = commit.fence.turn.to_string();
             debug_assert!(summary.from_turn <= summary.to_turn, "a summary begins before its end");
-            debug_assert!(
-                commit.evict.is_none() || commit.evict != commit.fade,
-                "a dropped summary does not fade"
-            );
             let from = i64::from(summary.from_turn);
             let to = i64::from(summary.to_turn);
             if fetch_scalar!(connection, IS_RANGE_COVERED; tenant, summary.dialogue, from, to).await? {

@@ -283,15 +283,12 @@ impl Segment {
         };
         let is_visible =
             |slot: usize| self.coarse.is_comparable(slot) && filter.is_none_or(|filter| matches_filter(slot, filter));
-        let mut approximate = match &self.quantizer {
-            Some(sketch) => {
-                let listed = sketch.shortlist_slots(query, keep, is_visible);
-                self.coarse.nearest(&coarse_query, keep, listed.into_iter())
-            }
-            None => {
-                let visible_slots = (0..self.slots.len()).filter(|slot| is_visible(*slot));
-                self.coarse.nearest(&coarse_query, keep, visible_slots)
-            }
+        let mut approximate = if let Some(sketch) = &self.quantizer {
+            let listed = sketch.shortlist_slots(query, keep, is_visible);
+            self.coarse.nearest(&coarse_query, keep, listed.into_iter())
+        } else {
+            let visible_slots = (0..self.slots.len()).filter(|slot| is_visible(*slot));
+            self.coarse.nearest(&coarse_query, keep, visible_slots)
         };
         approximate.sort_unstable_by(|a, b| b.cmp(a));
         approximate.truncate(keep);

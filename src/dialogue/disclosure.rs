@@ -15,6 +15,8 @@ mod redaction;
 mod shown_before;
 mod turn_disclosures;
 
+#[cfg(test)]
+pub(crate) use self::redaction::open_correction;
 pub(crate) use self::{
     authored::{LoreVerdict, OpenLore, open_lore, open_scenarios, open_tell},
     disclosable::{Disclosable, Unlocked},

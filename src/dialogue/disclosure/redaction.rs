@@ -215,13 +215,15 @@ fn outdated_in_history(
     of_dialogue
         .filter(is_in_history)
         .take(MAX_MARKED)
-        .map(|removal| {
-            let removed = removal.removed.clone();
-            // A locked correction in the prompt would lock what the session teaches.
-            let correction = removed.correction.filter(|_| !removed.is_locked);
-            Disclosable::new(RemovedStatement { correction, ..removed })
-        })
+        .map(|removal| open_correction(removal.removed.clone()))
         .collect()
+}
+
+/// Returns a statement of the history that a person has removed or corrected. The correction of a locked statement is left
+/// out: in the prompt, it would lock what the session teaches.
+pub(crate) fn open_correction(removed: RemovedStatement) -> Disclosable<RemovedStatement> {
+    let correction = removed.correction.filter(|_| !removed.is_locked);
+    Disclosable::new(RemovedStatement { correction, ..removed })
 }
 
 /// Leaves out ended promises of whose matter something was removed from memory.

@@ -8,7 +8,7 @@ use super::{
     *,
 };
 use crate::{
-    disclosure::Disclosable,
+    disclosure::{Disclosable, open_correction},
     knowledge::{
         Corrections, Episodes, FoundFacts, GatheredKnowledge, Identity, Insights, Scenarios, StandingFacts, Summaries,
         WorldLines,
@@ -132,7 +132,7 @@ impl PromptCase {
                 meeting: self.meeting.clone().map(Disclosable::sample),
             },
             standing_facts: StandingFacts(Arc::new(all_open(&self.standing))),
-            corrections: Corrections(all_open(&self.outdated)),
+            corrections: Corrections(self.outdated.iter().cloned().map(open_correction).collect()),
             world_lines: WorldLines(Disclosable::sample(self.world_lines.clone())),
             actions: self.actions.clone(),
             found_facts: FoundFacts {

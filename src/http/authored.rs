@@ -178,7 +178,7 @@ macro_rules! authored_list {
             query: QueryParams<PageQuery>,
         ) -> Result<HttpResponse, Problem> {
             let page = query.0.parse_page::<$cursor>()?;
-            $crate::authored::find_resource::<$parent>(&state, &caller, &path.0).await?;
+            $crate::authored::find_resource::<$parent, _>(&state, &caller, &path.0).await?;
             let ($($id),+) = &path.0;
             let store = &state.services.ledger.$store;
             let items = store.$read(&caller.scope, $($id,)+ &page).await?;
@@ -198,9 +198,9 @@ pub fn parse_id<T: FromStr<Err: Display>>(param: &str, text: &str) -> Result<T, 
 }
 
 /// Loads a resource; 404 if missing.
-pub async fn find_resource<R: AuthoredResource>(
+pub async fn find_resource<R: AuthoredResource, A>(
     state: &AppState,
-    caller: &Authorized<Author>,
+    caller: &Authorized<A>,
     key: &R::Key,
 ) -> Result<R, Problem> {
     let resource = R::load(state, &caller.scope, key).await?;

@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 use super::{
     AppState,
-    authored::{ConditionalEdit, PutRequest, StoredByPut, authored_list, authored_resource, parse_id},
+    authored::{ConditionalEdit, PutRequest, StoredByPut, authored_list, authored_resource, find_resource, parse_id},
     dry_run::PutQuery,
     errors::Problem,
     extract::{Author, Authorized, Body, Path, QueryParams},
@@ -188,7 +188,5 @@ pub async fn find_npc<A>(
     world: &WorldId,
     id: &NpcId,
 ) -> Result<Npc, Problem> {
-    let authored = &state.services.ledger.authored;
-    let npc = authored.load_npc(&caller.scope, world, id).await?;
-    npc.ok_or_else(|| Problem::not_found("NPC"))
+    find_resource(state, caller, &(world.clone(), id.clone())).await
 }

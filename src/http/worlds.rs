@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 use super::{
     AppState,
-    authored::{ConditionalEdit, PutRequest, StoredByPut, authored_resource, parse_id},
+    authored::{ConditionalEdit, PutRequest, StoredByPut, authored_resource, find_resource, parse_id},
     dry_run::PutQuery,
     errors::Problem,
     extract::{Author, Authorized, Body, InWorld, Path, QueryParams},
@@ -187,6 +187,5 @@ pub async fn list_worlds(
 
 /// Loads the world; 404 if missing.
 pub async fn find_world<A>(state: &AppState, caller: &Authorized<A>, id: &WorldId) -> Result<World, Problem> {
-    let world = state.services.ledger.authored.load_world(&caller.scope, id).await?;
-    world.ok_or_else(|| Problem::not_found("world"))
+    find_resource(state, caller, id).await
 }

@@ -94,21 +94,31 @@ impl<'a> Gate<'a> {
         Ok(lock_sets.iter().map(is_open).collect())
     }
 
+    async fn is_open(&self, locks: &DisclosureLocks) -> StoreResult<bool> {
+        Ok(self.are_open(&[locks]).await?.iter().all(|is_open| *is_open))
+    }
+
+    /// Returns the items whose locks are open, in the same order.
+    async fn keep_open<T>(&self, items: Vec<T>, locks_of: impl Fn(&T) -> &DisclosureLocks) -> StoreResult<Vec<T>> {
+        let lock_sets: Vec<&DisclosureLocks> = items.iter().map(locks_of).collect();
+        let are_open = self.are_open(&lock_sets).await?;
+        debug_assert_eq!(are_open.len(), items.len(), "each item has a verdict");
+        let open = items.into_iter().zip(are_open).filter(|(_, is_open)| *is_open);
+        Ok(open.map(|(item, _)| item).collect())
+    }
+
     /// Returns the rows whose locks are open, in the same order.
     pub(crate) async fn open<R: LockedRow>(&self, mut rows: Vec<R>) -> StoreResult<Vec<Unlocked<R>>> {
         if self.is_greeting && !R::IS_FOR_GREETINGS {
             rows.retain(|row| row.locks().is_empty());
         }
-        let lock_sets: Vec<&DisclosureLocks> = rows.iter().map(LockedRow::locks).collect();
-        let are_open = self.are_open(&lock_sets).await?;
-        let open = rows.into_iter().zip(are_open).filter(|(_, is_open)| *is_open);
-        Ok(open.map(|(row, _)| Unlocked::new(row)).collect())
+        let open = self.keep_open(rows, LockedRow::locks).await?;
+        Ok(open.into_iter().map(Unlocked::new).collect())
     }
 
     /// Returns a row whose locks are open, or the row as it was.
     pub(crate) async fn open_one<R: LockedRow>(&self, row: R) -> StoreResult<Result<Unlocked<R>, R>> {
-        let are_open = self.are_open(&[row.locks()]).await?;
-        Ok(if are_open.iter().all(|is_open| *is_open) {
+        Ok(if self.is_open(row.locks()).await? {
             Ok(Unlocked::new(row))
         } else {
             Err(row)
@@ -129,21 +139,17 @@ impl<'a> Gate<'a> {
         dialogue: DialogueId,
         rows: Vec<StoryRow>,
     ) -> StoreResult<Vec<Unlocked<StoryRow>>> {
-        let no_locks = DisclosureLocks::default();
         let locks_of = |row: &StoryRow| -> Option<DisclosureLocks> {
             if row.dialogue == dialogue {
-                Some(no_locks.clone())
+                Some(DisclosureLocks::default())
             } else {
                 row.locks.clone()
             }
         };
         let known_rows = rows.into_iter().filter_map(|row| Some((locks_of(&row)?, row)));
         let usable_rows = known_rows.filter(|(locks, _)| locks.is_empty() || !self.is_greeting);
-        let usable_rows: Vec<(DisclosureLocks, StoryRow)> = usable_rows.collect();
-        let lock_sets: Vec<&DisclosureLocks> = usable_rows.iter().map(|(locks, _)| locks).collect();
-        let are_open = self.are_open(&lock_sets).await?;
-        let open = usable_rows.into_iter().zip(are_open).filter(|(_, is_open)| *is_open);
-        Ok(open.map(|((_, row), _)| Unlocked::new(row)).collect())
+        let open = self.keep_open(usable_rows.collect(), |(locks, _)| locks).await?;
+        Ok(open.into_iter().map(|(_, row)| Unlocked::new(row)).collect())
     }
 
     /// Returns lines of a conversation between NPCs that only its hearers could hear. `locks` have these hearers. Lines are
@@ -154,7 +160,7 @@ impl<'a> Gate<'a> {
         locks: &DisclosureLocks,
         hearing: Hearing,
     ) -> StoreResult<Vec<Disclosable<L>>> {
-        let is_open = hearing == Hearing::Joined || self.are_open(&[locks]).await?.iter().all(|is_open| *is_open);
+        let is_open = hearing == Hearing::Joined || self.is_open(locks).await?;
         let open_lines = lines.into_iter().filter(|_| is_open);
         Ok(open_lines.map(Disclosable::new).collect())
     }
@@ -163,12 +169,6 @@ impl<'a> Gate<'a> {
     pub(crate) async fn open_facts(&self, mut facts: Vec<Fact>) -> StoreResult<Vec<Disclosable<Fact>>> {
         facts.retain(|fact| fact.world == self.viewpoint.world && self.viewpoint.may_know(&fact.audience));
         let open = self.open(facts).await?.into_iter();
-        debug_assert!(
-            open.as_slice()
-                .iter()
-                .all(|fact| self.viewpoint.may_know(&fact.audience)),
-            "a disclosable fact is known to the viewpoint"
-        );
         Ok(open.map(|fact| Disclosable::new(fact.into_inner())).collect())
     }
 
@@ -182,12 +182,8 @@ impl<'a> Gate<'a> {
         let facts = &self.services.ledger.facts;
         let FactConfirmation { mut open, locked } =
             facts.confirm_facts(self.scope, &self.viewpoint, ids, moment).await?;
-        if !locked.is_empty() {
-            let lock_sets: Vec<&DisclosureLocks> = locked.iter().map(|(_, locks)| locks).collect();
-            let are_open = self.are_open(&lock_sets).await?;
-            let unlocked = locked.iter().zip(are_open).filter(|(_, is_open)| *is_open);
-            open.extend(unlocked.map(|((fact, _), _)| *fact));
-        }
+        let unlocked = self.keep_open(locked, |(_, locks)| locks).await?;
+        open.extend(unlocked.into_iter().map(|(fact, _)| fact));
         debug_assert!(
             open.len() <= ids.len(),
             "the gate confirms only facts that were asked for"

@@ -31,6 +31,7 @@ impl MessageSchema {
     pub fn for_variants<T: ToSchema, Common: ToSchema>() -> impl Iterator<Item = Self> {
         let all = serde_json::to_value(T::schema()).unwrap_or_default();
         let common = serde_json::to_value(Common::schema()).unwrap_or_default();
+        let components = components_of::<T>();
         let variants = all["oneOf"].as_array().cloned().unwrap_or_default();
         variants.into_iter().map(move |variant| {
             let mut properties = Map::new();
@@ -47,7 +48,7 @@ impl MessageSchema {
                     "additionalProperties": false,
                 }),
                 kind,
-                components: components_of::<T>(),
+                components: components.clone(),
             }
         })
     }

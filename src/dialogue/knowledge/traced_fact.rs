@@ -6,7 +6,7 @@ use super::kind::Rereading;
 use crate::disclosure::{Disclosable, shown_before};
 use colloquy_core::ids::FactId;
 use colloquy_memory::{
-    fact::{Fact, Statement},
+    fact::{Cause, Fact, InvalidReason, Statement},
     party,
     trace::{CandidateFate, CandidateTrace, TurnTrace},
 };
@@ -19,7 +19,8 @@ pub(super) fn shown_facts(trace: &TurnTrace) -> HashSet<FactId> {
     shown_candidates.map(|traced| traced.fact).collect()
 }
 
-/// Reads a fact of the prompt. A later statement that only reworded the fact does not count; an edit by a person does.
+/// Reads a fact of the prompt. A later statement that ended or only reworded the fact does not count; an edit by a person
+/// does.
 pub(super) async fn reread_fact(
     rereading: &Rereading<'_>,
     traced: &CandidateTrace,
@@ -42,8 +43,29 @@ pub(super) async fn reread_fact(
             fact.view.content.clone_from(&traced.content);
         }
     }
+    if let Some(end) = fact.invalid.take() {
+        let had_ended = end.ended_at <= rereading.started_at && InvalidReason::ENDS_OF_PROMISES.contains(&end.reason);
+        let is_edit = match end.reason {
+            InvalidReason::Removed | InvalidReason::Ended | InvalidReason::Forgotten | InvalidReason::Unsaid => true,
+            InvalidReason::Superseded => is_written_by_person(rereading, end.ended_by).await?,
+            _ => false,
+        };
+        if is_edit {
+            changes.push(format!("the fact {id} was edited, forgotten or taken back"));
+        }
+        // Otherwise, the prompt had the fact as standing.
+        fact.invalid = (had_ended || is_edit).then_some(end);
+    }
     fact.view.pinned = traced.fate == CandidateFate::Pinned;
     Ok(shown_before(rereading.trace, fact))
+}
+
+/// True if a person wrote the fact that replaced another.
+async fn is_written_by_person(rereading: &Rereading<'_>, successor: Option<FactId>) -> StoreResult<bool> {
+    let Some(successor) = successor else { return Ok(false) };
+    let store = &rereading.services.ledger.facts;
+    let fact = store.load_fact(rereading.scope, successor).await?;
+    Ok(fact.is_some_and(|fact| matches!(fact.cause, Cause::Edit(_))))
 }
 
 /// True if a line may end the statement as a promise: an open promise by its maker's word, or by an author's.

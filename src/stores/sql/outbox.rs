@@ -34,7 +34,8 @@ const NO_MODEL: &str = "";
 const POINTS_PER_READ: i64 = 1_000;
 
 /// Vectors of different models cannot be compared. A fact with a vector of another model only becomes a point without a
-/// vector.
+/// vector. A fact whose turn was taken back is no point at once, even if the clock was set back meanwhile: the rarity of
+/// words counts points.
 macro_rules! select_points {
     ($from:literal, $model:literal) => {
         concat!(
@@ -45,7 +46,7 @@ macro_rules! select_points {
             " LEFT JOIN fact_embeddings e ON e.tenant = f.tenant AND e.fact = f.id AND e.model = ",
             $model,
             "
-             WHERE f.tenant = $1 AND (f.invalid_at IS NULL OR f.invalid_at > $2)
+             WHERE f.tenant = $1 AND (f.invalid_at IS NULL OR f.invalid_at > $2 AND f.invalid_reason <> 'unsaid')
                AND (f.expires_at IS NULL OR f.expires_at > $2 OR f.view_pinned = TRUE)"
         )
     };

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     disclosure::{Disclosable, Disclosures},
-    prompt::{FRAME_TOKENS, HEADING_TOKENS, PromptContext, attribute_statement},
+    prompt::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS, PromptContext, attribute_statement},
     recall::{self, MAX_TRACED, RecallHit, TopicRelevance, body_of},
     settings::PromptSettings,
     turn::{TurnError, TurnInput},
@@ -105,10 +105,14 @@ impl KindOfKnowledge for FoundFacts {
             .map(|index| Ok((index, self.render(context, index)?)));
         let texts = texts.collect::<Result<Vec<(usize, Disclosable<String>)>, TurnError>>()?;
         let remaining_tokens = remaining_tokens.saturating_sub(HEADING_TOKENS + FRAME_TOKENS);
+        let budgets = &settings.prompt;
         let budget = PackingBudget {
             top_k: settings.recall.top_k,
-            total_tokens: settings.prompt.memory_tokens.min(remaining_tokens),
-            item_tokens: settings.prompt.fixed.memory_item_tokens,
+            total_tokens: budgets.memory_tokens.min(remaining_tokens),
+            item_tokens: budgets
+                .fixed
+                .memory_item_tokens
+                .min(budgets.memory_tokens.saturating_sub(ITEM_TOKENS)),
         };
         let mut entries = Entries::pack(context, fates, &texts, budget, |_| ());
         // The section names only the facts that the size of the whole prompt drops.

@@ -18,11 +18,10 @@ pub const LEAKS: &[&str] = &[
     "facts.audience",
     "recall.rarity",
     // What else an NPC knows of players.
-    "insights.player",
     "state.relationships",
     "episodes.removed",
     // Turns that were taken back, and lists.
-    "buffer.unsaid",
+    "facts.unsaid",
     "sessions.cursor",
 ];
 

@@ -20,7 +20,7 @@ use super::{
     requester::Requesters,
     turn::{PartialReply, grapheme_prefix},
 };
-use colloquy_core::{ids::NodeId, planted_leak, scope::TenantScope};
+use colloquy_core::{ids::NodeId, scope::TenantScope};
 use colloquy_memory::turn::{Intent, Turn, TurnStatus, has_whole_sentence};
 use colloquy_ports::{
     StoreError, StoreResult,
@@ -312,7 +312,6 @@ async fn truncate_buffer(
     }
     let last = match replacement {
         Some(turn) => turn.number - 1,
-        None if planted_leak!("buffer.unsaid") => u32::MAX,
         None => rewound.head_turn,
     };
     let expected_head = BufferHead {

@@ -4,7 +4,6 @@ use super::material::PassMaterial;
 use crate::{Services, disclosure::LocksByWords};
 use colloquy_core::{
     ids::{DialogueId, TurnId},
-    planted_leak,
     scope::TenantScope,
 };
 use colloquy_memory::{
@@ -78,7 +77,7 @@ pub(super) async fn insights_for_npcs(
             id: services.ids.next_id(),
             world: dialogue.world.clone(),
             npc: npc.clone(),
-            player: last.player.clone().filter(|_| !planted_leak!("insights.player")),
+            player: last.player.clone(),
             dialogue: dialogue.id,
             number: last.number,
             entity: entity.clone(),

@@ -21,6 +21,10 @@ use super::words::{all_words, is_secret, words_in};
 /// The most plain words of a prompt that a reply repeats.
 const MAX_REPEATED: usize = 3;
 
+/// The beginning of a line to which an NPC shows no feelings. A named channel: what an NPC felt at a removed statement, and
+/// how important the talk was, stays.
+pub const WITHOUT_FEELINGS: &str = "I tell you in passing:";
+
 /// Records all requests.
 #[derive(Default)]
 pub struct EchoModel {
@@ -111,7 +115,7 @@ fn state_block(line: &str, words: &[&str]) -> Option<Value> {
     } else {
         number_of(&asked.concat())
     };
-    if line.is_empty() || number.is_multiple_of(3) {
+    if line.is_empty() || number.is_multiple_of(3) || line.contains(WITHOUT_FEELINGS) {
         return None;
     }
     let secrets: String = words.iter().copied().filter(|word| is_secret(word)).collect();
@@ -167,9 +171,11 @@ fn extraction(text: &str) -> Value {
     });
     let both = words_in(&format!("{line} {reply}"));
     let episode = told_sentences(&both);
+    let has_feelings = !line.contains(WITHOUT_FEELINGS);
+    let importance = if has_feelings { 1 + number_of(line) % 9 } else { 5 };
     json!({
         "facts": facts, "forget": forget, "ends": ends.collect::<Vec<_>>(),
-        "episode": {"text": episode, "importance": 1 + number_of(line) % 9},
+        "episode": {"text": episode, "importance": importance},
     })
 }
 

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::{
     program::{INSIDERS, Listeners, NPCS, PLAYERS, Pair, Secret, Step},
+    record::MODEL,
     server::Answer,
     words::PLAIN,
     world::TwinWorld,
@@ -28,22 +29,26 @@ impl TwinWorld<'_> {
         }
         // A verdict compares facts of overlapping audiences, also with those that the observers may not know.
         let is_compared = |request: &&LlmRequest| request.task != Task::Judge || !self.program.is_known;
-        let prompts = requests.iter().filter(is_compared).map(|request| {
+        let step = format!("{step:?}");
+        let kind = step.split(' ').next().unwrap_or_default();
+        let mut prompts: Vec<(String, Vec<String>)> = Vec::new();
+        for request in requests.iter().filter(is_compared) {
             let messages = request
                 .messages
                 .iter()
                 .map(|message| format!("<{:?}> {}", message.role, message.content));
             let messages: Vec<String> = messages.collect();
-            format!(
-                "{} ({} tokens)\n{}",
-                request.task.as_str(),
-                request.max_output_tokens,
-                messages.join("\n")
-            )
-        });
-        let step = format!("{step:?}");
-        let kind = step.split(' ').next().unwrap_or_default();
-        self.record.add_unordered("prompts", kind, prompts.collect());
+            let prompt = format!("({} tokens)\n{}", request.max_output_tokens, messages.join("\n"));
+            let channel = format!("{kind}: {}", request.task.as_str());
+            match prompts.iter_mut().find(|(other, _)| *other == channel) {
+                Some((_, of_task)) => of_task.push(prompt),
+                None => prompts.push((channel, vec![prompt])),
+            }
+        }
+        // Jobs of a step have no order.
+        for (channel, of_task) in prompts {
+            self.record.add_unordered(MODEL, &channel, of_task);
+        }
     }
 
     /// Records all that the observers can read now.
@@ -175,6 +180,14 @@ impl TwinWorld<'_> {
         for turn in [1, head] {
             let answer = self.get(None, &format!("{own}/turns/{turn}/trace?verify=1")).await;
             self.add(player, "studio explanation", &answer);
+            if self.program.only_adds() && answer.status == 200 {
+                let verification = &answer.json()["verification"];
+                assert_eq!(
+                    verification["same"], true,
+                    "turn {turn} of {session}: {verification}\n{}",
+                    self.program
+                );
+            }
         }
         for list in ["curation", "curation/passes", "actions"] {
             let answer = self
@@ -216,9 +229,14 @@ impl TwinWorld<'_> {
             let path = format!("/v1/facts/{fact}");
             let answer = self.get(None, &path).await;
             let unchanged = self.get_if_changed(&path, &answer.etag).await;
-            let history = self.get(None, &format!("{path}/history")).await;
-            for answer in [answer, unchanged, history] {
+            for answer in [answer, unchanged] {
                 self.add(pair.player, "studio fact", &answer);
+            }
+            // A named channel: a history tells the studio of decisions that unsaid turns caused, and of better knowledge
+            // before others.
+            if self.program.secret != Secret::UnsaidTurn && !self.program.is_known {
+                let history = self.get(None, &format!("{path}/history")).await;
+                self.add(pair.player, "studio fact history", &history);
             }
         }
         for list in ["episodes", "insights"] {
@@ -259,6 +277,7 @@ impl TwinWorld<'_> {
     /// Records all lists of the tenant, as its administrator sees them.
     async fn observe_as_studio(&mut self) {
         let token = self.twin.token(&self.tenant, Role::Admin, None);
+        self.twin.wait_for_usage(&token).await;
         for path in [
             "/v1/worlds",
             "/v1/worlds/vale/lore",
@@ -276,7 +295,16 @@ impl TwinWorld<'_> {
             "/v1/jobs",
         ] {
             let answer = self.twin.call(&token, Method::GET, path, None, "").await;
-            self.record.add("studio", path, &answer.shown());
+            let rows = answer.json()["items"].as_array().cloned();
+            let rows = rows.filter(|_| path.ends_with("include_invalid=true"));
+            match rows {
+                // Consolidations of two players run in any order.
+                Some(rows) => {
+                    let texts = rows.iter().map(Value::to_string).collect();
+                    self.record.add_unordered("studio", path, texts);
+                }
+                None => self.record.add("studio", path, &answer.shown()),
+            }
         }
     }
 }

@@ -113,7 +113,7 @@ pub enum Step {
     Confide {
         number: u8,
     },
-    /// A person removes all facts with a secret word, and the session ends.
+    /// A person removes all facts of the first player's session with Mira, and the session ends.
     Erase,
     /// The turn that is taken back in the first world, and never said in the second.
     TakeBack {
@@ -250,8 +250,13 @@ impl Program {
                     Listeners::First,
                     Listeners::Second,
                 ];
+                let listeners = listeners[rng.random_range(0..4)];
+                // A named channel: what is learned where a secret was shown is kept back. Without the secret, it is open.
+                let is_tainted = self.secret == Secret::Conversation
+                    && self.is_absent
+                    && matches!(listeners, Listeners::Nobody | Listeners::First);
                 Step::Converse {
-                    listeners: listeners[rng.random_range(0..4)],
+                    listeners: if is_tainted { Listeners::Everybody } else { listeners },
                     word,
                     lines: 1 + number,
                 }
@@ -284,7 +289,9 @@ impl Program {
                 player: pair.player,
                 word,
             },
-            34..37 => Step::Curate { pair },
+            34..37 => Step::Curate {
+                pair: if self.is_known && number > 0 { INSIDERS } else { pair },
+            },
             37 => Step::Consolidate { npc: pair.npc },
             _ => Step::Wait {
                 hours: [1, 30, 200][usize::from(number)],
@@ -297,7 +304,14 @@ impl Program {
         match self.secret {
             Secret::Confidence => Step::Confide { number },
             Secret::Conversation => Step::ConverseInSecret { number },
-            Secret::UnsaidTurn => Step::TakeBack { pair, number },
+            // The second player's socket has the events of a turn that is taken back.
+            Secret::UnsaidTurn => Step::TakeBack {
+                pair: Pair {
+                    player: [0, 2, 2][pair.player],
+                    ..pair
+                },
+                number,
+            },
             // The line names the secret: by its title, or by words of its content.
             Secret::Scenario | Secret::Lore | Secret::Removed | Secret::Tenant => {
                 let player = if self.is_known { INSIDERS.player } else { pair.player };
@@ -341,6 +355,17 @@ impl Program {
             Step::Consolidate { .. } | Step::Restore { .. } => self.is_known,
             _ => false,
         }
+    }
+
+    /// True if no step edits or removes what earlier steps added.
+    pub fn only_adds(&self) -> bool {
+        let is_edit = |step: &Step| {
+            matches!(
+                step,
+                Step::Erase | Step::TakeBack { .. } | Step::Rewind { .. } | Step::Restore { .. } | Step::Edit { .. }
+            )
+        };
+        !self.steps.iter().any(is_edit)
     }
 
     /// Returns the history without one step.

@@ -1,59 +1,102 @@
 //! What the observers of a world see, and the comparison of two worlds.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::LazyLock,
-};
+use std::{collections::BTreeMap, sync::LazyLock};
 
 use regex::{Captures, Regex};
 
+use super::program::Secret;
+
 /// Generated ids.
 static IDS: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\b(?:[a-z]+_)?[0-7][0-9A-HJKMNP-TV-Z]{25}\b").unwrap());
-/// Durations that a stopwatch has measured, tokens, ids of requests, and two named channels of explanations: the positions
-/// in the world's log of the state, which unsaid turns move too.
+/// Durations that a stopwatch has measured, tokens and ids of requests; and a named channel of explanations, the positions
+/// in the log of all states.
 static MEASURED: LazyLock<Regex> = LazyLock::new(|| {
-    let keys = "[a-z_]*_ms|[a-z_]*millis|resume_token|timings|request_id|state_seq|state_generation";
-    Regex::new(&format!(r#""(?:{keys})":(?:[0-9.e-]+|"[^"]*"|\{{[^}}]*\}})"#)).unwrap()
+    fields(
+        "[a-z_]*_ms|[a-z_]*millis|resume_token|timings|request_id|state_seq|state_generation",
+        "",
+    )
 });
+/// Named channels of an unsaid turn: versions and tags of facts, the time of its session's last change, and the tokens of
+/// the provider's cache.
+static CHANGED_BY_UNSAID_TURNS: LazyLock<Regex> =
+    LazyLock::new(|| fields("version|updated_at|unchanged_tokens", r#"|^200 "[^"]*""#));
+/// The beginnings of the channels that have them.
+const UNSAID_CHANNELS: [&str; 5] = [
+    "GET session",
+    "studio explanation",
+    "studio fact",
+    "studio preview",
+    "studio search",
+];
+/// The observer of all prompts.
+pub const MODEL: &str = "model";
 /// The shown characters around a difference.
 const SHOWN_CHARS: usize = 240;
+
+/// Matches JSON fields with these keys, or `others`.
+fn fields(keys: &str, others: &str) -> Regex {
+    Regex::new(&format!(r#""(?:{keys})":(?:[0-9.e-]+|"[^"]*"|\{{[^}}]*\}}),?{others}"#)).unwrap()
+}
+
+pub fn without_ids(text: &str) -> String {
+    IDS.replace_all(text, "").into_owned()
+}
 
 /// The place of a text: step, observer and channel.
 type Place = (usize, String, String);
 
 /// The texts of all observers, in order.
-#[derive(Default)]
 pub struct Record {
+    secret: Secret,
     /// The step that is performed.
     pub step: usize,
     texts: BTreeMap<Place, Vec<String>>,
+    /// The places, by their first text.
+    places: Vec<Place>,
     /// The number of each id, by the first appearance before the same observer.
     ids: BTreeMap<String, BTreeMap<String, usize>>,
 }
 
 impl Record {
+    pub fn of_secret(secret: Secret) -> Self {
+        Self {
+            secret,
+            step: 0,
+            texts: BTreeMap::new(),
+            places: Vec::new(),
+            ids: BTreeMap::new(),
+        }
+    }
+
     pub fn add(&mut self, observer: &str, channel: &str, text: &str) {
-        let text = self.with_numbered_ids(observer, text);
+        let text = self.with_numbered_ids(observer, channel, text);
         let place = (self.step, observer.to_owned(), channel.to_owned());
+        if !self.texts.contains_key(&place) {
+            self.places.push(place.clone());
+        }
         self.texts.entry(place).or_default().push(text);
     }
 
     /// Adds texts whose order has no meaning.
     pub fn add_unordered(&mut self, observer: &str, channel: &str, mut texts: Vec<String>) {
-        texts.sort_by_cached_key(|text| IDS.replace_all(text, "").into_owned());
+        texts.sort_by_cached_key(|text| without_ids(text));
         for text in texts {
             self.add(observer, channel, &text);
         }
     }
 
     /// Replaces each id by a number, and measured durations by nothing.
-    fn with_numbered_ids(&mut self, observer: &str, text: &str) -> String {
+    fn with_numbered_ids(&mut self, observer: &str, channel: &str, text: &str) -> String {
         let numbers = self.ids.entry(observer.to_owned()).or_default();
-        let numbered = IDS.replace_all(text, |found: &Captures<'_>| {
+        let mut text = MEASURED.replace_all(text, "").into_owned();
+        if self.secret == Secret::UnsaidTurn && UNSAID_CHANNELS.iter().any(|named| channel.starts_with(named)) {
+            text = CHANGED_BY_UNSAID_TURNS.replace_all(&text, "").into_owned();
+        }
+        let numbered = IDS.replace_all(&text, |id: &Captures<'_>| {
             let next = numbers.len();
-            format!("#{}", numbers.entry(found[0].to_owned()).or_insert(next))
+            format!("#{}", numbers.entry(id[0].to_owned()).or_insert(next))
         });
-        MEASURED.replace_all(&numbered, "\"\"").into_owned()
+        numbered.into_owned()
     }
 
     pub fn len(&self) -> usize {
@@ -62,11 +105,13 @@ impl Record {
 
     /// Returns the first place at which two worlds differ.
     pub fn first_difference(&self, other: &Self) -> Option<Difference> {
-        let places: BTreeSet<&Place> = self.texts.keys().chain(other.texts.keys()).collect();
-        let none = Vec::new();
+        let no_texts = Vec::new();
+        // The prompts of a step come before what the model's answers changed.
+        let mut places: Vec<&Place> = self.places.iter().chain(&other.places).collect();
+        places.sort_by_key(|(step, observer, _)| (*step, observer != MODEL));
         places.into_iter().find_map(|place| {
-            let first = self.texts.get(place).unwrap_or(&none);
-            let second = other.texts.get(place).unwrap_or(&none);
+            let first = self.texts.get(place).unwrap_or(&no_texts);
+            let second = other.texts.get(place).unwrap_or(&no_texts);
             let index = (0..first.len().max(second.len())).find(|index| first.get(*index) != second.get(*index))?;
             let text = |texts: &Vec<String>| texts.get(index).cloned().unwrap_or_else(|| "(nothing)".to_owned());
             Some(Difference {

@@ -6,6 +6,7 @@ use chrono::{DateTime, Utc};
 use colloquy::{
     actors::ActorSettings,
     dialogue::settings::DialogueSettings,
+    http::HttpSettings,
     ports::{
         clock::{Clock as _, ManualClock},
         ledger::tenants::Tenant,
@@ -13,7 +14,7 @@ use colloquy::{
     tenancy::{Role, TenantScope, auth::AuthSettings},
 };
 use reqwest::Method;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::model::{EchoModel, WordEmbedder};
 use crate::{
@@ -25,6 +26,10 @@ use crate::{
 const LOOK_PAUSE: Duration = Duration::from_millis(1);
 /// Seconds after which the curators of earlier histories stop.
 const IDLE_S: u64 = 3;
+/// Milliseconds between two runs of the chores, which write the usage.
+const CHORES_MS: u64 = 100;
+/// More sessions and conversations than a history opens.
+const MAX_SOCKET_DIALOGUES: usize = 64;
 /// How long tokens last: longer than a history.
 const TOKEN_TTL: Duration = Duration::from_hours(24 * 365);
 /// The time between two histories.
@@ -68,8 +73,13 @@ impl TwinServer {
             embedder: Arc::new(WordEmbedder::new()),
             ask_for_state: true,
             tune,
+            http: HttpSettings {
+                max_sessions_per_socket: MAX_SOCKET_DIALOGUES,
+                ..defaults.http.clone()
+            },
             actors: ActorSettings {
                 idle_s: IDLE_S,
+                chores_ms: CHORES_MS,
                 ..defaults.actors.clone()
             },
             auth: AuthSettings {
@@ -144,9 +154,37 @@ impl TwinServer {
             }
         };
         if tokio::time::timeout(PATIENCE, waiting).await.is_err() {
-            let ledger = &self.server.state.services.ledger;
-            panic!("unfinished: {:?}", ledger.maintenance.load_backlog().await.unwrap());
+            let backlog = self.server.state.services.ledger.maintenance.load_backlog().await;
+            let token = self.token(tenant, Role::Admin, None);
+            let jobs = self.call(&token, Method::GET, "/v1/jobs", None, "").await.text;
+            panic!("unfinished: {:?} {jobs}", backlog.unwrap());
         }
+    }
+
+    /// Waits until the list of the usage has all tokens of the day that the budget counts.
+    pub async fn wait_for_usage(&self, token: &str) {
+        let is_whole = async || {
+            let usage = self.call(token, Method::GET, "/v1/usage", None, "").await.json();
+            let budgets = usage["budgets"].as_array().unwrap();
+            let budget = budgets
+                .iter()
+                .find(|budget| budget["budget"] == "tokens_per_day")
+                .unwrap();
+            let today = self.clock.now().date_naive().to_string();
+            let rows = usage["items"].as_array().unwrap().iter();
+            let written_tokens = rows
+                .filter(|row| row["day"] == today)
+                .map(|row| row["prompt_tokens"].as_f64().unwrap() + row["completion_tokens"].as_f64().unwrap());
+            budget["used"] == json!(written_tokens.sum::<f64>())
+        };
+        let waiting = async {
+            while !is_whole().await {
+                tokio::time::sleep(LOOK_PAUSE).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, waiting)
+            .await
+            .expect("the usage is not written");
     }
 
     async fn has_work(&self, tenant: &str) -> bool {
@@ -171,6 +209,7 @@ fn tune(settings: &mut DialogueSettings) {
     settings.recall.speculative = false;
     // Which models leave blocks out is counted over all tenants.
     settings.turn.replies_without_block = 0;
+    settings.turn.cut_hold_s = 0;
     settings.recall.top_k = 4;
     settings.prompt.memory_tokens = 120;
     settings.summaries.first_after_turns = 3;
@@ -184,4 +223,5 @@ fn tune(settings: &mut DialogueSettings) {
     settings.curation.player_passes_per_hour = 0;
     // Passes of a request are found at once.
     settings.jobs.poll_s = 0;
+    settings.jobs.concurrency = 1;
 }

@@ -10,10 +10,11 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::{
+    model::WITHOUT_FEELINGS,
     program::{INSIDERS, LineForm, Listeners, NPCS, PLAYERS, Pair, Program, Secret, Step},
-    record::Record,
+    record::{Record, without_ids},
     server::{Answer, TwinServer},
-    words::{Side, is_secret, plain_word, words_in},
+    words::{Side, plain_word},
 };
 use crate::http::harness::HttpTestSocket;
 
@@ -65,7 +66,7 @@ impl<'t> TwinWorld<'t> {
             all_sessions: Vec::new(),
             conversations: Vec::new(),
             saves: Vec::new(),
-            record: Record::default(),
+            record: Record::of_secret(program.secret),
             socket,
             tokens,
         };
@@ -89,9 +90,15 @@ impl<'t> TwinWorld<'t> {
 
     async fn send(&self, method: Method, path: &str, body: Value) -> Value {
         let answer = self
-            .request(None, method, path, (!body.is_null()).then_some(&body))
+            .request(None, method.clone(), path, (!body.is_null()).then_some(&body))
             .await;
-        assert!(answer.status < 300, "{path}: {} {}", answer.status, answer.text);
+        let was_replaced = method == Method::PATCH && answer.status == 409;
+        assert!(
+            answer.status < 300 || was_replaced,
+            "{path}: {} {}",
+            answer.status,
+            answer.text
+        );
         if answer.text.is_empty() {
             Value::Null
         } else {
@@ -142,7 +149,9 @@ impl<'t> TwinWorld<'t> {
     }
 
     fn secret_sentence(&self, number: u8) -> String {
-        let has_plain_words = !(self.program.is_known && self.program.shares);
+        // Statements with a plain word alone are not removed.
+        let is_removed = self.program.secret == Secret::Removed;
+        let has_plain_words = !(is_removed || self.program.is_known && self.program.shares);
         self.side.secret_sentence(number, has_plain_words)
     }
 
@@ -186,7 +195,11 @@ impl<'t> TwinWorld<'t> {
             Step::Confide { .. } | Step::ConverseInSecret { .. } if is_missing => {}
             Step::Say { pair, form, word } => self.say(*pair, form.line(plain_word(*word))).await,
             Step::Confide { number } => {
-                let line = format!("Between us, I saw it: {}", self.secret_sentence(*number));
+                let opening = match self.program.secret {
+                    Secret::Removed => WITHOUT_FEELINGS,
+                    _ => "Between us, I saw it:",
+                };
+                let line = format!("{opening} {}", self.secret_sentence(*number));
                 self.say(INSIDERS, line).await;
             }
             Step::Erase => self.erase().await,
@@ -284,6 +297,7 @@ impl<'t> TwinWorld<'t> {
             if event["type"] == kind {
                 return event;
             }
+            assert_ne!(event["type"], "error", "waiting for {kind}: {event}");
         }
     }
 
@@ -413,7 +427,7 @@ impl<'t> TwinWorld<'t> {
         .await;
     }
 
-    /// Returns the facts that the NPC may use with the player. The list shows the studio locked facts too.
+    /// Returns the facts that the NPC may use with the player, sorted by their texts. The list shows the studio locked facts too.
     pub async fn open_facts(&self, pair: Pair) -> Vec<Value> {
         let (player, npc) = (PLAYERS[pair.player], NPCS[pair.npc].0);
         let path = format!("/v1/worlds/vale/npcs/{npc}/facts?player_id={player}&limit=200");
@@ -423,13 +437,11 @@ impl<'t> TwinWorld<'t> {
             fact["locked_by"].as_array().is_none_or(Vec::is_empty)
                 && hearers.is_none_or(|hearers| hearers.iter().any(|hearer| hearer == player))
         };
-        list["items"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .filter(is_open)
-            .cloned()
-            .collect()
+        let open_facts = list["items"].as_array().unwrap().iter().filter(is_open);
+        let mut open_facts: Vec<Value> = open_facts.cloned().collect();
+        // Jobs of the same moment run in any order.
+        open_facts.sort_by_cached_key(|fact| without_ids(&fact.to_string()));
+        open_facts
     }
 
     async fn edit_fact(&self, pair: Pair, number: usize, deletes: bool) {
@@ -441,28 +453,21 @@ impl<'t> TwinWorld<'t> {
         if deletes {
             self.send(Method::DELETE, &path, Value::Null).await;
         } else {
-            let correction = json!({"content": "The ribbon was the right one."});
+            let correction = json!({"content": "The ribbon was the right one.", "object": "the ribbon"});
             self.send(Method::PATCH, &path, correction).await;
         }
     }
 
-    /// Removes the facts with a secret word, and ends the session that has the secret in its history.
+    /// Removes all facts that the first player's session taught Mira, and ends the session.
     async fn erase(&mut self) {
         let path = format!(
-            "/v1/worlds/vale/npcs/mira/facts?player_id={}&limit=200",
+            "/v1/worlds/vale/npcs/mira/facts?player_id={}&include_invalid=true&limit=200",
             PLAYERS[INSIDERS.player]
         );
         let facts = self.get(None, &path).await.json();
         for fact in facts["items"].as_array().unwrap() {
-            let content = fact["content"].as_str().unwrap();
-            if words_in(content).iter().any(|word| is_secret(word)) {
-                self.send(
-                    Method::DELETE,
-                    &format!("/v1/facts/{}", fact["id"].as_str().unwrap()),
-                    Value::Null,
-                )
-                .await;
-            }
+            let path = format!("/v1/facts/{}", fact["id"].as_str().unwrap());
+            self.send(Method::DELETE, &path, Value::Null).await;
         }
         self.close(INSIDERS).await;
         self.is_erased = true;

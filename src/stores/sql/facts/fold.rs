@@ -15,7 +15,10 @@ use super::super::{
     statements::{execute, fetch_all},
 };
 use super::{StoredWording, read_cached_invalidation, read_view};
-use colloquy_core::ids::{FactId, TenantId};
+use colloquy_core::{
+    ids::{FactId, TenantId},
+    planted_leak,
+};
 use colloquy_memory::{
     consolidation::{lowered_importance, sentence_hash},
     disclosure::audience::Knower,
@@ -442,6 +445,7 @@ fn earliest_end(material: &FoldInput) -> StoreResult<Option<EffectiveInvalidatio
 fn earliest_invalidation(invalidations: &[StandingInvalidation]) -> StoreResult<Option<EffectiveInvalidation>> {
     let Some(first) = invalidations
         .iter()
+        .filter(|row| !(planted_leak!("facts.unsaid") && row.reason == InvalidReason::Unsaid.as_str()))
         .min_by_key(|row| (row.ended_at, row.ended_by.is_none(), &row.ended_by, &row.id))
     else {
         return Ok(None);

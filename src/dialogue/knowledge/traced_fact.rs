@@ -43,7 +43,10 @@ pub(super) async fn reread_fact(
             fact.view.content.clone_from(&traced.content);
         }
     }
-    if let Some(end) = fact.invalid.take() {
+    // A search finds only standing facts. What stands by itself may also be a promise that had ended.
+    if traced.fate != CandidateFate::Used
+        && let Some(end) = fact.invalid.take()
+    {
         let had_ended = end.ended_at <= rereading.started_at && InvalidReason::ENDS_OF_PROMISES.contains(&end.reason);
         let is_edit = match end.reason {
             InvalidReason::Removed | InvalidReason::Ended | InvalidReason::Forgotten | InvalidReason::Unsaid => true,

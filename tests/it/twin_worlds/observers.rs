@@ -31,23 +31,23 @@ impl TwinWorld<'_> {
         let is_compared = |request: &&LlmRequest| request.task != Task::Judge || !self.program.is_known;
         let step = format!("{step:?}");
         let kind = step.split(' ').next().unwrap_or_default();
-        let mut prompts: Vec<(String, Vec<String>)> = Vec::new();
-        for request in requests.iter().filter(is_compared) {
+        let prompt_of = |request: &LlmRequest| {
             let messages = request
                 .messages
                 .iter()
                 .map(|message| format!("<{:?}> {}", message.role, message.content));
             let messages: Vec<String> = messages.collect();
-            let prompt = format!("({} tokens)\n{}", request.max_output_tokens, messages.join("\n"));
-            let channel = format!("{kind}: {}", request.task.as_str());
-            match prompts.iter_mut().find(|(other, _)| *other == channel) {
-                Some((_, of_task)) => of_task.push(prompt),
-                None => prompts.push((channel, vec![prompt])),
-            }
-        }
-        // Jobs of a step have no order.
-        for (channel, of_task) in prompts {
-            self.record.add_unordered(MODEL, &channel, of_task);
+            format!("({} tokens)\n{}", request.max_output_tokens, messages.join("\n"))
+        };
+        for task in Task::ALL {
+            let requests_of_task = requests
+                .iter()
+                .filter(is_compared)
+                .filter(|request| request.task == task);
+            let prompts: Vec<String> = requests_of_task.map(prompt_of).collect();
+            // Jobs of a step have no order.
+            self.record
+                .add_unordered(MODEL, &format!("{kind}: {}", task.as_str()), prompts);
         }
     }
 
@@ -282,7 +282,6 @@ impl TwinWorld<'_> {
             "/v1/worlds",
             "/v1/worlds/vale/lore",
             "/v1/worlds/vale/npcs",
-            "/v1/worlds/vale/npcs/mira/facts?include_invalid=true",
             "/v1/worlds/vale/npcs/mira/facts?q=barley",
             "/v1/worlds/vale/state",
             "/v1/worlds/vale/saves",
@@ -295,17 +294,13 @@ impl TwinWorld<'_> {
             "/v1/jobs",
         ] {
             let answer = self.twin.call(&token, Method::GET, path, None, "").await;
-            let rows = answer.json()["items"].as_array().cloned();
-            let rows = rows.filter(|_| path.ends_with("include_invalid=true"));
-            match rows {
-                // Consolidations of two players run in any order.
-                Some(rows) => {
-                    let texts = rows.iter().map(Value::to_string).collect();
-                    self.record.add_unordered("studio", path, texts);
-                }
-                None => self.record.add("studio", path, &answer.shown()),
-            }
+            self.record.add("studio", path, &answer.shown());
         }
+        // Consolidations of two players run in any order.
+        let path = "/v1/worlds/vale/npcs/mira/facts?include_invalid=true";
+        let answer = self.twin.call(&token, Method::GET, path, None, "").await.json();
+        let facts = answer["items"].as_array().unwrap().iter().map(Value::to_string);
+        self.record.add_unordered("studio", path, facts.collect());
     }
 }
 

@@ -11,7 +11,7 @@ static IDS: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\b(?:[a-z]+_)?[0-7][
 /// Durations that a stopwatch has measured, tokens and ids of requests; and a named channel of explanations, the positions
 /// in the log of all states.
 static MEASURED: LazyLock<Regex> = LazyLock::new(|| {
-    fields(
+    regex_of_fields(
         "[a-z_]*_ms|[a-z_]*millis|resume_token|timings|request_id|state_seq|state_generation",
         "",
     )
@@ -19,7 +19,7 @@ static MEASURED: LazyLock<Regex> = LazyLock::new(|| {
 /// Named channels of an unsaid turn: versions and tags of facts, the time of its session's last change, and the tokens of
 /// the provider's cache.
 static CHANGED_BY_UNSAID_TURNS: LazyLock<Regex> =
-    LazyLock::new(|| fields("version|updated_at|unchanged_tokens", r#"|^200 "[^"]*""#));
+    LazyLock::new(|| regex_of_fields("version|updated_at|unchanged_tokens", r#"|^200 "[^"]*""#));
 /// The beginnings of the channels that have them.
 const UNSAID_CHANNELS: [&str; 5] = [
     "GET session",
@@ -34,10 +34,11 @@ pub const MODEL: &str = "model";
 const SHOWN_CHARS: usize = 240;
 
 /// Matches JSON fields with these keys, or `others`.
-fn fields(keys: &str, others: &str) -> Regex {
+fn regex_of_fields(keys: &str, others: &str) -> Regex {
     Regex::new(&format!(r#""(?:{keys})":(?:[0-9.e-]+|"[^"]*"|\{{[^}}]*\}}),?{others}"#)).unwrap()
 }
 
+/// Returns the text without generated ids, to sort by.
 pub fn without_ids(text: &str) -> String {
     IDS.replace_all(text, "").into_owned()
 }

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use super::model::{EchoModel, WordEmbedder};
 use crate::{
     http::harness::{HttpTestClient, HttpTestOptions, HttpTestServer},
-    support::PATIENCE,
+    support::{PATIENCE, eventually},
 };
 
 /// The pause between two looks at unfinished work.
@@ -163,7 +163,7 @@ impl TwinServer {
 
     /// Waits until the list of the usage has all tokens of the day that the budget counts.
     pub async fn wait_for_usage(&self, token: &str) {
-        let is_whole = async || {
+        eventually("all usage was written", async || {
             let usage = self.call(token, Method::GET, "/v1/usage", None, "").await.json();
             let budgets = usage["budgets"].as_array().unwrap();
             let budget = budgets
@@ -175,16 +175,9 @@ impl TwinServer {
             let written_tokens = rows
                 .filter(|row| row["day"] == today)
                 .map(|row| row["prompt_tokens"].as_f64().unwrap() + row["completion_tokens"].as_f64().unwrap());
-            budget["used"] == json!(written_tokens.sum::<f64>())
-        };
-        let waiting = async {
-            while !is_whole().await {
-                tokio::time::sleep(LOOK_PAUSE).await;
-            }
-        };
-        tokio::time::timeout(PATIENCE, waiting)
-            .await
-            .expect("the usage is not written");
+            (budget["used"] == json!(written_tokens.sum::<f64>())).then_some(())
+        })
+        .await;
     }
 
     async fn has_work(&self, tenant: &str) -> bool {

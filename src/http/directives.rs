@@ -118,19 +118,23 @@ pub async fn put_directive(
 
 impl StoredByPut for Directive {
     async fn find_refusal(&self, put: &ConditionalEdit<'_>) -> Result<Option<PutOutcome>, Problem> {
-        let authored = &put.state.services.ledger.authored;
-        let world = authored.load_world(put.scope, &self.world).await?;
-        Ok(world.is_none().then_some(PutOutcome::NoParent))
+        let store = &put.state.services.ledger.directives;
+        let refusal = store.check_put(put.scope, self, put.if_version).await?;
+        refusal.map(unless_full).transpose()
     }
     async fn put(&self, put: &ConditionalEdit<'_>) -> Result<PutOutcome, Problem> {
         let store = &put.state.services.ledger.directives;
-        match store.put_directive(put.scope, self, put.if_version, put.edit).await? {
-            PutOutcome::Full { most: max } => {
-                let detail = format!("a world may have {max} directives; delete some that nobody needs");
-                Err(Problem::new(Code::TooManyDirectives, detail))
-            }
-            outcome => Ok(outcome),
+        unless_full(store.put_directive(put.scope, self, put.if_version, put.edit).await?)
+    }
+}
+
+fn unless_full(outcome: PutOutcome) -> Result<PutOutcome, Problem> {
+    match outcome {
+        PutOutcome::Full { most } => {
+            let detail = format!("a world may have {most} directives; delete some that nobody needs");
+            Err(Problem::new(Code::TooManyDirectives, detail))
         }
+        outcome => Ok(outcome),
     }
 }
 

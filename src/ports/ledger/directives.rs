@@ -17,6 +17,13 @@ use colloquy_memory::directive::Directive;
 /// writes its audit row in the same transaction. Directives are deleted with their world.
 #[async_trait]
 pub trait DirectiveStore: Send + Sync {
+    /// Returns what refuses a put of a directive at present, or `None`.
+    async fn check_put(
+        &self,
+        scope: &TenantScope,
+        directive: &Directive,
+        if_version: Option<u32>,
+    ) -> StoreResult<Option<PutOutcome>>;
     /// Writes a directive. [`PutOutcome::NoParent`]: the world does not exist. [`PutOutcome::Full`]: the world has
     /// reached its limit.
     async fn put_directive(

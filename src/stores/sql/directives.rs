@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::{
-    authored_resource::{AuthoredResource, ResourceEdit, ResourceKey, delete_resource, put_resource},
+    authored_resource::{AuthoredResource, ResourceEdit, ResourceKey, check_put, delete_resource, put_resource},
     context::Engine,
     pages::{fetch_page, page_cursor, page_row_limit},
     rows::{Columns, to_json, to_micros, without_nul},
@@ -100,6 +100,14 @@ impl AuthoredResource for Directive {
 
 #[async_trait]
 impl DirectiveStore for SqlDirectiveStore {
+    async fn check_put(
+        &self,
+        scope: &TenantScope,
+        directive: &Directive,
+        if_version: Option<u32>,
+    ) -> StoreResult<Option<PutOutcome>> {
+        check_put::<Directive>(&self.0, scope, &directive.key(), if_version).await
+    }
     async fn put_directive(
         &self,
         scope: &TenantScope,

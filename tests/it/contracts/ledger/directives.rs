@@ -112,7 +112,11 @@ pub async fn directives_of_a_world_are_limited<S: LedgerSubject>(f: &Fixture<S>)
     let full = PutOutcome::Full {
         most: MAX_DIRECTIVES_PER_WORLD,
     };
-    assert_eq!(put(f, &sample_directive(f, "another"), None).await, full);
-    let again = put(f, &sample_directive(f, "d7"), None).await;
+    let store = &f.ledger().directives;
+    let [another, known] = ["another", "d7"].map(|id| sample_directive(f, id));
+    assert_eq!(store.check_put(&f.scope, &another, None).await.unwrap(), Some(full));
+    assert_eq!(store.check_put(&f.scope, &known, None).await.unwrap(), None);
+    assert_eq!(put(f, &another, None).await, full);
+    let again = put(f, &known, None).await;
     assert_eq!(again, PutOutcome::Updated { version: 2 });
 }

@@ -4,9 +4,7 @@
 //! A random history runs on two servers over REST and the socket. Prompts, events, answers and explanations of all
 //! observers must be equal. A failing history is shortened by leaving out steps.
 //!
-//! The tests are not a part of the ordinary run yet: on a busy machine, jobs of one moment run in another order, and
-//! unsaid turns still show a difference. Alone, on a quiet machine, `--run-ignored only` runs them. `COLLOQUY_TWINS` sets
-//! the number of histories, and `COLLOQUY_TWIN_SEED` the first seed.
+//! `COLLOQUY_TWINS` sets the number of histories, and `COLLOQUY_TWIN_SEED` the first seed.
 
 #[cfg(feature = "failpoints")]
 mod leaks;
@@ -135,43 +133,36 @@ fn check_secret(secret: Secret) {
 }
 
 #[test]
-#[ignore = "some differences come from the order of jobs on a busy machine"]
 fn twins_with_another_scenario_look_the_same() {
     check_secret(Secret::Scenario);
 }
 
 #[test]
-#[ignore = "some differences come from the order of jobs on a busy machine"]
 fn twins_with_another_lore_entry_look_the_same() {
     check_secret(Secret::Lore);
 }
 
 #[test]
-#[ignore = "some differences come from the order of jobs on a busy machine"]
 fn twins_with_another_confidence_look_the_same() {
     check_secret(Secret::Confidence);
 }
 
 #[test]
-#[ignore = "some differences come from the order of jobs on a busy machine"]
 fn twins_with_another_conversation_look_the_same() {
     check_secret(Secret::Conversation);
 }
 
 #[test]
-#[ignore = "some differences come from the order of jobs on a busy machine"]
 fn twins_with_another_removed_statement_look_the_same() {
     check_secret(Secret::Removed);
 }
 
 #[test]
-#[ignore = "some differences come from the order of jobs on a busy machine"]
 fn twins_with_another_tenant_look_the_same() {
     check_secret(Secret::Tenant);
 }
 
 #[test]
-#[ignore = "the reasons of a verification tell of changes of the state that were taken back"]
 fn twins_with_an_unsaid_turn_look_the_same() {
     check_secret(Secret::UnsaidTurn);
 }

@@ -16,10 +16,14 @@ static MEASURED: LazyLock<Regex> = LazyLock::new(|| {
         "",
     )
 });
-/// Named channels of an unsaid turn: versions and tags of facts, the time of its session's last change, and the tokens of
-/// the provider's cache.
-static CHANGED_BY_UNSAID_TURNS: LazyLock<Regex> =
-    LazyLock::new(|| regex_of_fields("version|updated_at|unchanged_tokens", r#"|^200 "[^"]*""#));
+/// Named channels of an unsaid turn: versions and tags of facts, the time of its session's last change, the tokens of the
+/// provider's cache, and that the state was rewound.
+static CHANGED_BY_UNSAID_TURNS: LazyLock<Regex> = LazyLock::new(|| {
+    regex_of_fields(
+        "version|updated_at|unchanged_tokens",
+        r#"|^200 "[^"]*"|"changes of the world's state were taken back[^"]*",?"#,
+    )
+});
 /// The beginnings of the channels that have them.
 const UNSAID_CHANNELS: [&str; 5] = [
     "GET session",

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use chrono::{DateTime, Utc};
 use colloquy::{
     actors::ActorSettings,
-    dialogue::settings::DialogueSettings,
+    dialogue::{settings::DialogueSettings, summarise::queue_jobs_after_silence},
     http::HttpSettings,
     ports::{
         clock::{Clock as _, ManualClock},
@@ -149,7 +149,8 @@ impl TwinServer {
     /// Waits until all jobs of all tenants have ended, and the index knows all facts.
     pub async fn finish_work(&self, tenant: &str) {
         let waiting = async {
-            while self.has_work(tenant).await {
+            // Between two reads of a look, work may become work of the other kind.
+            while self.has_work(tenant).await || self.has_work(tenant).await {
                 tokio::time::sleep(LOOK_PAUSE).await;
             }
         };
@@ -161,34 +162,44 @@ impl TwinServer {
         }
     }
 
-    /// Waits until the list of the usage has all tokens of the day that the budget counts.
+    /// Waits until the list of the usage has all tokens of the day that the budget counts, and chores write nothing more:
+    /// embeddings have calls without tokens.
     pub async fn wait_for_usage(&self, token: &str) {
         eventually("all usage was written", async || {
-            let usage = self.call(token, Method::GET, "/v1/usage", None, "").await.json();
-            let budgets = usage["budgets"].as_array().unwrap();
-            let budget = budgets
-                .iter()
-                .find(|budget| budget["budget"] == "tokens_per_day")
-                .unwrap();
-            let today = self.clock.now().date_naive().to_string();
-            let rows = usage["items"].as_array().unwrap().iter();
-            let written_tokens = rows
-                .filter(|row| row["day"] == today)
-                .map(|row| row["prompt_tokens"].as_f64().unwrap() + row["completion_tokens"].as_f64().unwrap());
-            (budget["used"] == json!(written_tokens.sum::<f64>())).then_some(())
+            let usage = self.call(token, Method::GET, "/v1/usage", None, "").await;
+            tokio::time::sleep(Duration::from_millis(3 * CHORES_MS)).await;
+            let later = self.call(token, Method::GET, "/v1/usage", None, "").await;
+            (usage.text == later.text && self.has_all_tokens(&usage.json())).then_some(())
         })
         .await;
     }
 
+    fn has_all_tokens(&self, usage: &Value) -> bool {
+        let budgets = usage["budgets"].as_array().unwrap();
+        let is_of_tokens = |budget: &&Value| budget["budget"] == "tokens_per_day";
+        let budget = budgets.iter().find(is_of_tokens).unwrap();
+        let today = self.clock.now().date_naive().to_string();
+        let rows = usage["items"].as_array().unwrap().iter();
+        let written_tokens = rows
+            .filter(|row| row["day"] == today)
+            .map(|row| row["prompt_tokens"].as_f64().unwrap() + row["completion_tokens"].as_f64().unwrap());
+        budget["used"] == json!(written_tokens.sum::<f64>())
+    }
+
     async fn has_work(&self, tenant: &str) -> bool {
         let state = &self.server.state;
-        let ledger = &state.services.ledger;
+        let services = &state.services;
+        let ledger = &services.ledger;
+        let scope = TenantScope::new(tenant.parse().unwrap());
+        // Curators look for dialogues that have ended too, but at any later step.
+        let now = self.clock.now();
+        let looking = queue_jobs_after_silence(ledger, &services.ids, &services.settings, &scope, now);
+        looking.await.unwrap();
         let backlog = ledger.maintenance.load_backlog().await.unwrap();
         assert!(backlog.dead.iter().all(|(_, count)| *count == 0), "{:?}", backlog.dead);
         if backlog.outbox.count > 0 || backlog.pending.iter().any(|(_, queue)| queue.count > 0) {
             return true;
         }
-        let scope = TenantScope::new(tenant.parse().unwrap());
         if !ledger.rewinds.list_dirty_memories(&scope, 1).await.unwrap().is_empty() {
             return true;
         }

@@ -19,8 +19,6 @@ mod memory_update;
 mod pii;
 mod reconcile_backoff;
 mod reconciliation;
-mod retelling;
-mod retelling_check;
 mod self_told;
 mod statements;
 #[cfg(test)]
@@ -45,7 +43,7 @@ pub use self::{
 pub use self::{dirty_memories::reconcile_dirty_memories, reconcile_backoff::ReconcileBackoff};
 use super::{
     Services,
-    disclosure::LocksByWords,
+    disclosure::TaughtLocks,
     jobs::{JobError, JobReport, outbox::relay_or_log},
     models::tallied_usage,
     prompt::{PromptReader, Template, attribute_statement, escape_untrusted},
@@ -73,14 +71,13 @@ pub(super) async fn extract_facts(
         services.ledger.jobs.finish_job(scope, job.id, &tallied_usage()).await?;
         return Ok(JobReport::default());
     }
-    let is_locked = !injected.locks.is_empty();
-    if !learned.facts.is_empty() && is_locked && job_input.turn.player.is_some() {
+    if !learned.facts.is_empty() && injected.locks.needs_comparison(job_input) {
         let viewpoint = job_input
             .dialogue
             .viewpoint_for(&job_input.npc, job_input.turn.player.clone());
         let committed_at = job_input.turn.committed_at;
-        injected.names = recall::read_names(services, scope, &job_input.world, &viewpoint, committed_at).await?;
-        injected.retelling_check = retelling::build_retelling_check(services, scope, job_input, &injected).await?;
+        let aliases = recall::read_names(services, scope, &job_input.world, &viewpoint, committed_at).await?;
+        injected.locks.compare_with(services, scope, job_input, aliases).await?;
     }
     let lacks_vectors = learned.lacks_vectors();
     let memory = turn_facts::reconcile_turn(services, scope, job, job_input, &injected, learned).await?;
@@ -107,31 +104,20 @@ async fn collect_injected(
     let Some(trace) = &job_input.trace else {
         return Ok(injected);
     };
-    injected.is_free = trace.locks.is_empty();
-    injected.locks = trace.locks.clone();
+    injected.locks = TaughtLocks::load(services, scope, job_input).await?;
     for text in trace.scenarios.iter().filter_map(ScenarioTrace::shown_content) {
-        injected.past.push(text.to_owned());
         let values = context! { name => escape_untrusted(&job_input.npc.name), text };
         let text = services
             .prompts
             .render(job_input.npc.language, Template::Past, values)?;
         injected.world.push(text);
     }
-    if job_input.turn.player.is_some() {
-        injected.is_private = audience.private_to.is_some();
-        let told_locks = trace.told_locks.as_ref().unwrap_or(&injected.locks);
-        let npc_name = &job_input.npc.name;
-        injected.private_locks = LocksByWords::load(services, scope, &job_input.world, told_locks, npc_name).await?;
-        injected.private_locks.by_words.extend(trace.locked.iter().cloned());
-    }
-    let open_lore = trace.lore.iter().filter(|traced| traced.secrecy == Secrecy::Open);
-    let lore_texts: Vec<String> = open_lore.filter_map(|traced| traced.shown_text.clone()).collect();
-    if !injected.locks.is_empty() {
-        injected.past.extend(lore_texts.iter().cloned());
-    }
     // What an NPC knows is news to the other NPCs.
     if job_input.turn.player.is_some() {
-        injected.world.extend(lore_texts);
+        let open_lore = trace.lore.iter().filter(|traced| traced.secrecy == Secrecy::Open);
+        injected
+            .world
+            .extend(open_lore.filter_map(|traced| traced.shown_text.clone()));
     }
     for candidate in &trace.candidates {
         if job_input.turn.player.is_some() {

@@ -20,9 +20,9 @@ use super::{
 use colloquy_actors::{HeardLength, InterruptCommand, InterruptOutcome, ResumeCommand};
 use colloquy_core::{
     ids::{DialogueId, PlayerId},
-    scope::{Principal, Role, TenantScope},
+    scope::{Principal, TenantScope},
 };
-use colloquy_dialogue::events::DialogueRewound;
+use colloquy_dialogue::{disclosure::EventViewer, events::DialogueRewound};
 use colloquy_ports::ledger::dialogues::Dialogue;
 
 /// The reply to cut.
@@ -122,10 +122,8 @@ impl InterruptView {
             },
             InterruptOutcome::Rewound(rewound) => {
                 let goes_on = rewound.replacing.map(|_| rewound.head_turn + 1);
-                let mut rewound = DialogueRewound::from(&*rewound);
-                if principal.role == Role::Player {
-                    rewound = rewound.for_players();
-                }
+                let viewer = EventViewer::of_role(principal.role);
+                let rewound = viewer.show_rewind(DialogueRewound::from(&*rewound));
                 Self {
                     interrupted: true,
                     turn: rewound.turn,

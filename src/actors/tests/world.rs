@@ -528,14 +528,12 @@ pub fn event_label(event: &PublishedEvent) -> String {
 
 impl Listener for RecordingListener {
     fn viewer(&self) -> EventViewer {
-        EventViewer::new(
-            Role::Backend,
-            OptionalEvents {
-                memory: true,
-                state: true,
-                scenarios: true,
-            },
-        )
+        let all_events = OptionalEvents {
+            memory: true,
+            state: true,
+            scenarios: true,
+        };
+        EventViewer::of_role(Role::Backend).with_optional(all_events).unwrap()
     }
     fn deliver_event(&self, event: &VisibleEvent) -> Result<(), ListenerGone> {
         if *self.deaf.lock() {

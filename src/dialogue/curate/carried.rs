@@ -6,8 +6,7 @@
 //! stand. Notes and unread turns are there to understand the stretch. What a player asked to forget, or a person
 //! removed, is left out.
 //!
-//! What the pass writes has the locks of what its dialogue may have told by its last turn ([`super::insights`]). So the
-//! pass reads nothing of another dialogue with further locks: it would tell without them what the NPC must not say.
+//! [`PassGate`] decides what the pass may read of other dialogues.
 
 use chrono::{DateTime, Utc};
 use minijinja::Value;
@@ -15,7 +14,7 @@ use minijinja::Value;
 use super::turn_values::turn_values;
 use crate::{
     Services,
-    disclosure::{self, PreparedRemovals},
+    disclosure::{self, PassGate, PreparedRemovals},
     game_time::WorldDays,
     npc_conversation::SceneMember,
     prompt::escape_untrusted,
@@ -24,8 +23,7 @@ use colloquy_core::{ids::DialogueId, scope::TenantScope};
 use colloquy_memory::{
     authored::Npc,
     curation::{CurationPass, Finding},
-    disclosure::locks::DisclosureLocks,
-    insight::{EarlierInsight, Insight},
+    insight::EarlierInsight,
     turn::Turn,
 };
 use colloquy_ports::{
@@ -67,22 +65,18 @@ impl CarriedMaterial {
             .insights
             .load_earlier_insights(scope, dialogue, last.committed_at, MAX_SHOWN_INSIGHTS)
             .await?;
-        let disclosed = if is_locked(&insights, &carried, dialogue.id) {
-            load_disclosed(services, scope, dialogue.id, last).await?
-        } else {
-            DisclosureLocks::default()
-        };
-        insights.retain(|earlier| may_be_read(&earlier.insight, dialogue.id, &disclosed));
+        let gate = PassGate::load(services, scope, last, &insights, &carried.told_locks).await?;
+        insights.retain(|earlier| gate.may_read_insight(&earlier.insight));
         insights.reverse();
         let removed = disclosure::load_removed(services, scope, job_input, services.clock.now()).await?;
-        Ok(Self::redact(carried, insights, &disclosed, &removed))
+        Ok(Self::redact(carried, insights, &gate, &removed))
     }
 
-    /// Leaves out what has further locks than `disclosed`, and what tells something of `removed`.
+    /// Leaves out what the pass may not read, and what tells something of `removed`.
     fn redact(
         carried: CarriedCuration,
         insights: Vec<EarlierInsight>,
-        disclosed: &DisclosureLocks,
+        gate: &PassGate,
         removed: &[RemovedStatement],
     ) -> Self {
         let removals = PreparedRemovals::new(removed);
@@ -99,7 +93,7 @@ impl CarriedMaterial {
         } = carried;
         let is_disclosed = |dialogue: DialogueId| {
             let talk_locks = told_locks.get(&dialogue);
-            talk_locks.is_some_and(|locks| locks.are_subset_of(disclosed))
+            talk_locks.is_some_and(|locks| gate.may_read(locks))
         };
         let is_forgotten =
             |dialogue: DialogueId, turn: u32| removals.removed_turns(dialogue).any(|removed| removed == turn);
@@ -149,75 +143,8 @@ impl CarriedMaterial {
     }
 }
 
-/// True if something of another dialogue has locks.
-fn is_locked(insights: &[EarlierInsight], carried: &CarriedCuration, dialogue: DialogueId) -> bool {
-    let insights = insights.iter().map(|earlier| &earlier.insight);
-    let other_insights = insights.filter(|insight| insight.dialogue != dialogue);
-    let locks = other_insights.map(|insight| &insight.locks);
-    locks.chain(carried.told_locks.values()).any(|locks| !locks.is_empty())
-}
-
-/// Returns the locks of what the dialogue may have told by its turn `last`. Without the trace of the turn, nothing is
-/// known to be told.
-async fn load_disclosed(
-    services: &Services,
-    scope: &TenantScope,
-    dialogue: DialogueId,
-    last: &Turn,
-) -> StoreResult<DisclosureLocks> {
-    let dialogues = &services.ledger.dialogues;
-    let trace = dialogues.load_trace(scope, dialogue, last.number).await?;
-    let disclosed = trace.map(|trace| trace.told_locks.unwrap_or(trace.locks));
-    Ok(disclosed.unwrap_or_default())
-}
-
-/// True if a pass over the dialogue may read an insight.
-fn may_be_read(insight: &Insight, dialogue: DialogueId, disclosed: &DisclosureLocks) -> bool {
-    insight.dialogue == dialogue || insight.locks.are_subset_of(disclosed)
-}
-
 fn redact_insight(removals: &PreparedRemovals<'_>, earlier: EarlierInsight) -> Option<EarlierInsight> {
     let EarlierInsight { insight, cause } = earlier;
     let insight = disclosure::redact_insight(removals, insight)?;
     Some(EarlierInsight { insight, cause })
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-    use colloquy_core::ids::{DialogueKind, InsightId};
-
-    #[test]
-    fn pass_reads_locked_insights_of_other_dialogues_if_its_dialogue_disclosed_them() {
-        let [own, other] = [1, 2].map(|id| DialogueId::new(DialogueKind::Session, ulid::Ulid(id)));
-        let insight = |dialogue, locks: &str| Insight {
-            id: InsightId::from_u128(1),
-            world: "vale".parse().unwrap(),
-            npc: "mira".parse().unwrap(),
-            player: Some("p7".parse().unwrap()),
-            dialogue,
-            number: 1,
-            entity: "player:p7".to_owned(),
-            day: "0212-02-15".to_owned(),
-            text: "The player knows of the cave.".to_owned(),
-            turns: Vec::new(),
-            rests_on: Vec::new(),
-            locks: locks.parse().unwrap(),
-            last_turn_at: DateTime::UNIX_EPOCH,
-        };
-        let cave = "scenario:mira/cave";
-        let both = "scenario:mira/cave;lore:mira/well";
-        for (dialogue, locks, disclosed, is_read) in [
-            (other, "", "", true),
-            (other, cave, "", false),
-            (other, cave, cave, true),
-            (other, cave, both, true),
-            (other, both, cave, false),
-            (own, cave, "", true),
-        ] {
-            let found = may_be_read(&insight(dialogue, locks), own, &disclosed.parse().unwrap());
-            assert_eq!(found, is_read, "{locks} / {disclosed}");
-        }
-    }
 }

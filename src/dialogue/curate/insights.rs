@@ -7,11 +7,7 @@ use colloquy_core::{
     scope::TenantScope,
 };
 use colloquy_memory::{
-    disclosure::locks::{DisclosureLock, DisclosureLocks},
-    insight::Insight,
-    party::subject_key,
-    summary::without_content,
-    trace::TurnTrace,
+    disclosure::locks::DisclosureLocks, insight::Insight, party::subject_key, summary::without_content,
 };
 use colloquy_ports::{StoreResult, ledger::jobs::JobInput};
 
@@ -55,7 +51,7 @@ pub(super) async fn insights_for_npcs(
     else {
         return Ok(Vec::new());
     };
-    let locks = locks_of_pass(services, scope, job_input, material, trace).await?;
+    let locks = LocksByWords::of_pass(services, scope, job_input, last, &material.past, trace).await?;
     let mut insights = Vec::new();
     let cast = dialogue.npcs.iter().zip(&material.participants.npc_names);
     for new in new_insights {
@@ -103,31 +99,4 @@ fn usable_text(material: &PassMaterial, dialogue: DialogueId, text: String) -> O
         return Some(text);
     }
     without_content(&text, &material.forgotten)
-}
-
-/// Returns the locks of what the dialogue may have told by the last turn of the pass, the one of `trace`.
-async fn locks_of_pass(
-    services: &Services,
-    scope: &TenantScope,
-    job_input: &JobInput,
-    material: &PassMaterial,
-    trace: TurnTrace,
-) -> StoreResult<LocksByWords> {
-    if material.last.player.is_none() {
-        let watchers = job_input.dialogue.options.watchers();
-        let hearers: DisclosureLocks = watchers.hearers_lock().into_iter().collect();
-        let mut locks = trace.locks;
-        locks.extend_with(&hearers);
-        return Ok(LocksByWords::of_every_text(locks));
-    }
-    let told_locks = trace.told_locks.as_ref().unwrap_or(&trace.locks);
-    let mut locks = LocksByWords::load(services, scope, &job_input.world, told_locks, &job_input.npc.name).await?;
-    locks.by_words.extend(trace.locked.iter().cloned());
-    // The pass has read these memories, whether or not the dialogue told them.
-    let read_locks =
-        trace.locks.0.into_iter().filter(
-            |lock| matches!(lock, DisclosureLock::Scenario { scenario, .. } if material.past.contains(scenario)),
-        );
-    locks.certain.extend_with(&read_locks.collect());
-    Ok(locks)
 }

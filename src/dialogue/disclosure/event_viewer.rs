@@ -1,9 +1,9 @@
 //! The events of a dialogue that a client may see.
 
-use crate::events::EventBody;
+use crate::events::{DialogueRewound, EventBody};
 use colloquy_core::scope::Role;
 
-/// The optional events that a client asked for and its role permits.
+/// The optional events that a client asks for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OptionalEvents {
     pub memory: bool,
@@ -28,14 +28,28 @@ pub enum EventVerdict {
 }
 
 impl EventViewer {
-    #[must_use]
-    pub const fn new(role: Role, optional: OptionalEvents) -> Self {
-        Self { role, optional }
-    }
     /// Returns a viewer of the events that every client of a role sees.
     #[must_use]
     pub fn of_role(role: Role) -> Self {
-        Self::new(role, OptionalEvents::default())
+        let optional = OptionalEvents::default();
+        Self { role, optional }
+    }
+    /// Returns the viewer with optional events. `None`: the role gets none of them.
+    #[must_use]
+    pub fn with_optional(self, optional: OptionalEvents) -> Option<Self> {
+        let is_permitted = match self.role {
+            Role::Admin | Role::Backend | Role::Viewer => true,
+            Role::Player | Role::Operator => optional == OptionalEvents::default(),
+        };
+        is_permitted.then_some(Self { optional, ..self })
+    }
+    /// Returns what the viewer may see of a rewind.
+    #[must_use]
+    pub fn show_rewind(&self, rewound: DialogueRewound) -> DialogueRewound {
+        match self.role {
+            Role::Player => rewound.for_players(),
+            Role::Admin | Role::Backend | Role::Viewer | Role::Operator => rewound,
+        }
     }
     /// Decides what the viewer may see of an event.
     #[must_use]

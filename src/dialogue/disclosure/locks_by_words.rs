@@ -13,9 +13,9 @@ use colloquy_memory::{
     },
     keywords::{informative_terms, is_hangul},
     lore::is_named_in,
-    trace::LockedWords,
+    trace::{LockedWords, TurnTrace},
 };
-use colloquy_ports::StoreResult;
+use colloquy_ports::{StoreResult, ledger::jobs::JobInput};
 
 /// Words that most promises and most memories share.
 const COMMON_WORDS: &str = "promise promises promised agree agreed player 약속 약속하다 약속했다 플레이어";
@@ -114,6 +114,20 @@ impl LocksByWords {
             });
         }
         Ok(split)
+    }
+
+    /// Returns the locks of what a player's dialogue may have told by the turn of `trace`, and of the locked memories of
+    /// the turn's prompt.
+    pub(crate) async fn of_told(
+        services: &Services,
+        scope: &TenantScope,
+        job_input: &JobInput,
+        trace: &TurnTrace,
+    ) -> StoreResult<Self> {
+        let told_locks = trace.told_locks.as_ref().unwrap_or(&trace.locks);
+        let mut locks = Self::load(services, scope, &job_input.world, told_locks, &job_input.npc.name).await?;
+        locks.by_words.extend(trace.locked.iter().cloned());
+        Ok(locks)
     }
 
     /// Returns the locks of a text, given with its keywords.

@@ -2,13 +2,9 @@
 
 use chrono::{DateTime, Utc};
 
-use super::retelling_check::RetellingCheck;
-use crate::{
-    disclosure::{LocksByWords, locks_of_fact},
-    prompt::escape_untrusted,
-};
+use crate::{disclosure::TaughtLocks, prompt::escape_untrusted};
 use colloquy_core::ids::{FactId, PlayerId};
-use colloquy_memory::{aliases::NameAliases, disclosure::locks::DisclosureLocks, fact::Statement, party};
+use colloquy_memory::party;
 use colloquy_ports::ledger::jobs::JobInput;
 
 /// The maximum number of names shown to models for reuse.
@@ -27,21 +23,8 @@ pub(super) struct InjectedMemory {
     pub texts: Vec<String>,
     /// The lore and the NPC's past of the prompt, which the NPC may retell.
     pub world: Vec<String>,
-    /// The locks of what several listeners may hear: the locks of all prompts of the dialogue so far.
-    pub locks: DisclosureLocks,
-    /// The locks of what only the player of the turn hears: those of content that the dialogue may have disclosed, and of
-    /// locked memories of the prompt.
-    pub(super) private_locks: LocksByWords,
-    /// True if the facts are private to the player.
-    pub(super) is_private: bool,
-    /// True if no prompt of the dialogue had locked content.
-    pub(super) is_free: bool,
-    /// The NPC's past, as the prompt had it.
-    pub(super) past: Vec<String>,
-    /// The check for players' statements about themselves that retell locked content. `None`: no retelling is possible.
-    pub(super) retelling_check: Option<RetellingCheck>,
-    /// The aliases of all persons, read if a prompt had locked content.
-    pub(super) names: NameAliases,
+    /// The locks of what the turn teaches.
+    pub locks: TaughtLocks,
     /// The open promises and goals among `ids`, in the order in which models see them.
     pub promises: Vec<OpenPromise>,
     /// The subjects of memories near the turn, in the wording for models, without the player and the NPC.
@@ -58,27 +41,6 @@ pub(super) struct OpenPromise {
 }
 
 impl InjectedMemory {
-    /// Returns the locks of a fact of the turn.
-    pub(super) fn locks_of_fact(&self, job_input: &JobInput, statement: &Statement) -> DisclosureLocks {
-        let is_retold = || {
-            let check = self.retelling_check.as_ref();
-            check.is_some_and(|check| check.is_retold_by(statement))
-        };
-        let inherited_locks = || self.inherited_locks(statement);
-        locks_of_fact(job_input, statement, &self.names, is_retold, inherited_locks)
-    }
-    /// Returns the locks of all prompts so far, because a model may retell content in any words. For a fact private to
-    /// the player: the locks of what the dialogue may have told, of lore only with a word of the fact.
-    fn inherited_locks(&self, statement: &Statement) -> DisclosureLocks {
-        if !self.is_private {
-            return self.locks.clone();
-        }
-        let keywords = statement.keywords.iter().map(String::as_str);
-        let texts = [statement.content.as_str(), &statement.object]
-            .into_iter()
-            .chain(keywords);
-        self.private_locks.locks_of(&texts.collect::<Vec<_>>())
-    }
     /// Records a subject under a single name. A relative of another player is not recorded.
     pub(super) fn record_subject(&mut self, subject: &str, job_input: &JobInput) {
         let owner = party::owner_id(subject);

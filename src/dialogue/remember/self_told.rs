@@ -20,7 +20,7 @@
 
 use std::{collections::BTreeSet, sync::LazyLock};
 
-use super::{block_sentences::BlockSentences, injected_memory::InjectedMemory, learned::FreshFact};
+use super::{block_sentences::BlockSentences, learned::FreshFact};
 use crate::Services;
 use colloquy_core::{ids::PlayerId, scope::TenantScope};
 use colloquy_memory::{
@@ -51,10 +51,11 @@ pub(super) async fn split_shared(
     services: &Services,
     scope: &TenantScope,
     job_input: &JobInput,
-    injected: &InjectedMemory,
     facts: Vec<FreshFact>,
 ) -> StoreResult<(Vec<FreshFact>, Vec<FreshFact>)> {
-    let is_own = |fresh: &FreshFact| injected.is_free && is_of_its_life(&fresh.statement, &job_input.npc.name);
+    // No prompt of the dialogue had locked content.
+    let is_free = job_input.trace.as_ref().is_some_and(|trace| trace.locks.is_empty());
+    let is_own = |fresh: &FreshFact| is_free && is_of_its_life(&fresh.statement, &job_input.npc.name);
     let Some(player) = player_sharing_with(job_input) else {
         return Ok((Vec::new(), facts));
     };

@@ -54,8 +54,7 @@ pub(super) async fn reconcile_turn(
     injected: &InjectedMemory,
     learned: LearnedFacts,
 ) -> Result<Option<Vec<MemoryChange>>, JobError> {
-    let (shared_facts, private_facts) =
-        self_told::split_shared(services, scope, job_input, injected, learned.facts).await?;
+    let (shared_facts, private_facts) = self_told::split_shared(services, scope, job_input, learned.facts).await?;
     let may_end_facts = !(learned.forget.is_empty() && learned.ends.is_empty());
     let write = decide_turn_write(!private_facts.is_empty(), !shared_facts.is_empty(), may_end_facts);
     let extraction = Extraction {
@@ -203,7 +202,7 @@ fn new_episode(
         npc: turn.npc.clone(),
         player: turn.player.clone()?,
         place: trace.and_then(|trace| trace.place.clone()),
-        locks: injected.private_locks.locks_of(&[&fresh_episode.text]),
+        locks: injected.locks.of_episode(&fresh_episode.text),
         text: fresh_episode.text,
         importance: fresh_episode.importance,
         // The time of the line, not the time of the job.
@@ -240,7 +239,7 @@ fn new_fact(job_input: &JobInput, audience: &Audience, injected: &InjectedMemory
         id: fresh_fact.id,
         world: job_input.world.id.clone(),
         audience: audience.clone(),
-        locks: injected.locks_of_fact(job_input, &fresh_fact.statement),
+        locks: injected.locks.of_fact(job_input, &fresh_fact.statement),
         statement: fresh_fact.statement.clone(),
         // The time of the line, not the time of the job.
         valid_at: job_input.turn.committed_at,

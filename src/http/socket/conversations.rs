@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::{
-    dialogues::{allowed_includes, send_if_repeated, send_interrupt_outcome},
+    dialogues::{send_if_repeated, send_interrupt_outcome},
     events::{self, ConversationCreated},
     messages::{ConversationInterrupt, ConversationWatch},
     socket_state::SocketState,
-    subscription::DialogueSubscription,
+    subscription::{DialogueSubscription, event_viewer},
 };
 use crate::{
     errors::{Code, Problem},
@@ -24,6 +24,7 @@ use colloquy_core::{
     ids::{DialogueId, PlayerId},
     scope::{Principal, Role},
 };
+use colloquy_dialogue::disclosure::EventViewer;
 use colloquy_ports::ledger::dialogues::DialogueStatus;
 
 impl SocketState {
@@ -39,7 +40,7 @@ impl SocketState {
         if !self.open.lock().contains_key(&id) {
             self.check_session_limit()?;
         }
-        let include = allowed_includes(principal, &message.include)?;
+        let viewer = event_viewer(principal.role, &message.include)?;
         let dialogue = reachable_conversation(&self.state, principal, id).await?;
         if dialogue.status == DialogueStatus::Closed {
             return Err(Problem::new(
@@ -49,7 +50,7 @@ impl SocketState {
         }
         let scope = principal.scope();
         let earlier = self.subscription_of(id);
-        let subscription = DialogueSubscription::new(connection.clone(), principal.role, include);
+        let subscription = DialogueSubscription::new(connection.clone(), viewer);
         let subscription = Arc::new(subscription.replacing_earlier(earlier.as_ref()));
         let conversations = &self.state.sessions;
         // A viewer changes no state and spends no tokens.
@@ -191,7 +192,8 @@ impl SocketState {
         re: Option<&str>,
     ) -> Result<(), Problem> {
         let session = joined.dialogue.id;
-        self.enter_session(connection, principal, joined, &[], re).await?;
+        let viewer = EventViewer::of_role(principal.role);
+        self.enter_session(connection, principal, joined, viewer, re).await?;
         let line = PlayerLine {
             text,
             to: None,

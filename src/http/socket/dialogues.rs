@@ -4,11 +4,9 @@ use std::sync::Arc;
 
 use super::{
     events::{self, InterruptDone, SessionCreated, SessionResumed},
-    messages::{
-        Include, PlayerInterrupt, PlayerRegenerate, PlayerResume, PlayerSay, ReplyPlayed, SessionCreate, SessionResume,
-    },
+    messages::{PlayerInterrupt, PlayerRegenerate, PlayerResume, PlayerSay, ReplyPlayed, SessionCreate, SessionResume},
     socket_state::{OpenedDialogue, SocketState},
-    subscription::DialogueSubscription,
+    subscription::{DialogueSubscription, event_viewer},
 };
 use crate::{
     errors::{Code, Problem},
@@ -38,7 +36,7 @@ impl SocketState {
         re: Option<&str>,
     ) -> Result<(), Problem> {
         self.check_session_limit()?;
-        let include = allowed_includes(principal, &message.include)?;
+        let viewer = event_viewer(principal.role, &message.include)?;
         let new_session = parse_new_session(
             principal,
             SessionBody {
@@ -66,7 +64,7 @@ impl SocketState {
             .create_session(&principal.scope(), new_session)
             .await?;
         let id = created.dialogue.id;
-        self.enter_session(connection, principal, created, include, re).await?;
+        self.enter_session(connection, principal, created, viewer, re).await?;
         if message.greeting {
             self.state
                 .sessions
@@ -82,7 +80,7 @@ impl SocketState {
         connection: &Arc<SocketConnection>,
         principal: &Principal,
         created: CreatedSession,
-        include: &[Include],
+        viewer: EventViewer,
         re: Option<&str>,
     ) -> Result<(), Problem> {
         let scope = principal.scope();
@@ -91,7 +89,7 @@ impl SocketState {
         if earlier.is_none() {
             self.check_session_limit()?;
         }
-        let subscription = DialogueSubscription::new(connection.clone(), principal.role, include).owned_by(self, id);
+        let subscription = DialogueSubscription::new(connection.clone(), viewer).owned_by(self, id);
         let subscription = Arc::new(subscription.replacing_earlier(earlier.as_ref()));
         let attached = self
             .state
@@ -131,9 +129,9 @@ impl SocketState {
         if !self.open.lock().contains_key(&id) {
             self.check_session_limit()?;
         }
-        let include = allowed_includes(principal, &message.include)?;
+        let viewer = event_viewer(principal.role, &message.include)?;
         let dialogue = reachable_session(&self.state, principal, id).await?;
-        let mut subscription = DialogueSubscription::new(connection.clone(), principal.role, include);
+        let mut subscription = DialogueSubscription::new(connection.clone(), viewer);
         if let Some(token) = &message.resume_token {
             if principal.role == Role::Viewer {
                 let problem = Problem::new(Code::Forbidden, "a viewer watches a session and does not take it over");
@@ -451,18 +449,5 @@ pub(super) fn send_if_repeated(
             let visible_event = VisibleEvent::of_event(event, &EventViewer::of_role(principal.role));
             let _ = visible_event.map(|event| connection.deliver_event(&event));
         }
-    }
-}
-
-/// Returns the requested optional events if `principal` may get them.
-pub(super) fn allowed_includes<'a>(principal: &Principal, includes: &'a [Include]) -> Result<&'a [Include], Problem> {
-    if includes.is_empty() || matches!(principal.role, Role::Admin | Role::Backend | Role::Viewer) {
-        Ok(includes)
-    } else {
-        Err(Problem::new(
-            Code::Forbidden,
-            "only admins, backends and viewers may get these events",
-        )
-        .with_param("include"))
     }
 }

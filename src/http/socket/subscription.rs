@@ -8,18 +8,28 @@ use std::sync::{
 use parking_lot::Mutex;
 
 use super::{events, messages::Include, remote, socket_state::SocketState};
-use crate::socket::player_socket::{SocketConnection, close_code};
+use crate::{
+    errors::{Code, Problem},
+    socket::player_socket::{SocketConnection, close_code},
+};
 use colloquy_actors::{Listener, ListenerGone, VisibleEvent};
 use colloquy_core::{ids::DialogueId, scope::Role};
 use colloquy_dialogue::disclosure::{EventViewer, OptionalEvents};
 
-/// Returns the optional events that a client requested.
-fn optional_events(include: &[Include]) -> OptionalEvents {
-    OptionalEvents {
+/// Returns a viewer of a client's events, with the optional events that the client requested.
+pub fn event_viewer(role: Role, include: &[Include]) -> Result<EventViewer, Problem> {
+    let optional = OptionalEvents {
         memory: include.contains(&Include::Memory),
         state: include.contains(&Include::State),
         scenarios: include.contains(&Include::Scenarios),
-    }
+    };
+    EventViewer::of_role(role).with_optional(optional).ok_or_else(|| {
+        Problem::new(
+            Code::Forbidden,
+            "only admins, backends and viewers may get these events",
+        )
+        .with_param("include")
+    })
 }
 
 /// Delivers one dialogue's events to one socket.
@@ -35,10 +45,10 @@ pub struct DialogueSubscription {
 }
 
 impl DialogueSubscription {
-    pub fn new(connection: Arc<SocketConnection>, role: Role, include: &[Include]) -> Self {
+    pub fn new(connection: Arc<SocketConnection>, viewer: EventViewer) -> Self {
         Self {
             connection,
-            viewer: EventViewer::new(role, optional_events(include)),
+            viewer,
             owner: None,
             replaced: AtomicBool::new(false),
             replaces: Mutex::default(),
@@ -172,7 +182,7 @@ mod tests {
             (Role::Admin, &[Include::State][..], 1),
             (Role::Player, &[][..], 0),
         ] {
-            let viewer = EventViewer::new(role, optional_events(include));
+            let viewer = event_viewer(role, include).unwrap();
             let visible_event = VisibleEvent::of_event(event.clone(), &viewer).unwrap();
             assert_eq!((visible_event.seq, visible_event.re.as_deref()), (Some(4), Some("c1")));
             let text: serde_json::Value = serde_json::from_str(visible_event.text()).unwrap();

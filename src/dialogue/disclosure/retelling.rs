@@ -9,30 +9,37 @@
 
 use std::collections::BTreeSet;
 
-use super::{injected_memory::InjectedMemory, retelling_check::RetellingCheck};
+use super::retelling_check::RetellingCheck;
 use crate::Services;
 use colloquy_core::{
     ids::{LoreId, NpcId, ScenarioId},
     scope::TenantScope,
 };
-use colloquy_memory::{disclosure::private_terms::PrivateTerms, keywords::informative_terms, party};
+use colloquy_memory::{
+    aliases::NameAliases,
+    disclosure::{locks::DisclosureLocks, private_terms::PrivateTerms},
+    keywords::informative_terms,
+    party,
+};
 use colloquy_ports::{StoreResult, buffer::BufferedTurn, ledger::jobs::JobInput};
 
-/// Builds the check. `None`: the dialogue's prompts had no locked content, or no other player hears the statements.
+/// Builds the check for statements of a turn whose prompts had content with `locks`. `past` is the NPC's past and the lore
+/// of the turn's prompt, and `aliases` are those of all persons. `None`: no other player hears the statements.
 pub(super) async fn build_retelling_check(
     services: &Services,
     scope: &TenantScope,
     job_input: &JobInput,
-    injected: &InjectedMemory,
+    locks: &DisclosureLocks,
+    past: &[String],
+    aliases: &NameAliases,
 ) -> StoreResult<Option<RetellingCheck>> {
     let is_shared = job_input.turn.player.is_some() && job_input.audience().private_to.is_none();
-    if injected.locks.is_empty() || !is_shared {
+    if !is_shared {
         return Ok(None);
     }
     let scenarios = &services.ledger.scenarios;
     let world = &job_input.world.id;
-    let locked: Vec<(NpcId, ScenarioId)> = injected
-        .locks
+    let locked: Vec<(NpcId, ScenarioId)> = locks
         .scenario_keys()
         .map(|(npc, scenario)| (npc.clone(), scenario.clone()))
         .collect();
@@ -42,7 +49,7 @@ pub(super) async fn build_retelling_check(
     // The subject already distinguishes names of a player's relatives and belongings.
     let other_names: Vec<String> = names
         .iter()
-        .flat_map(|name| injected.names.other_names(name))
+        .flat_map(|name| aliases.other_names(name))
         .filter(|name| party::owner_id(name).is_none() && !party::is_player(name))
         .map(str::to_owned)
         .collect();
@@ -56,12 +63,12 @@ pub(super) async fn build_retelling_check(
             words
         });
     }
-    let tellers: BTreeSet<&NpcId> = injected.locks.lore_keys().map(|(npc, _)| npc).collect();
+    let tellers: BTreeSet<&NpcId> = locks.lore_keys().map(|(npc, _)| npc).collect();
     for teller in tellers {
         let npc = services.ledger.authored.load_npc(scope, world, teller).await?;
         names.extend(npc.map(|npc| npc.name));
     }
-    let entries: BTreeSet<&LoreId> = injected.locks.lore_keys().map(|(_, entry)| entry).collect();
+    let entries: BTreeSet<&LoreId> = locks.lore_keys().map(|(_, entry)| entry).collect();
     for entry in entries {
         let entry = services.ledger.lore.load_lore(scope, world, entry).await?;
         words = words.zip(entry).map(|(mut words, entry)| {
@@ -73,8 +80,7 @@ pub(super) async fn build_retelling_check(
             words
         });
     }
-    // The past and the lore as the prompt had them.
-    let words = words.map(|words| words.with_lines(injected.past.iter().map(String::as_str)));
+    let words = words.map(|words| words.with_lines(past.iter().map(String::as_str)));
     Ok(Some(RetellingCheck { names, words }))
 }
 

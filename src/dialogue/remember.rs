@@ -71,14 +71,10 @@ pub(super) async fn extract_facts(
         services.ledger.jobs.finish_job(scope, job.id, &tallied_usage()).await?;
         return Ok(JobReport::default());
     }
-    if !learned.facts.is_empty() && injected.locks.needs_comparison(job_input) {
-        let viewpoint = job_input
-            .dialogue
-            .viewpoint_for(&job_input.npc, job_input.turn.player.clone());
-        let committed_at = job_input.turn.committed_at;
-        let aliases = recall::read_names(services, scope, &job_input.world, &viewpoint, committed_at).await?;
-        injected.locks.compare_with(services, scope, job_input, aliases).await?;
-    }
+    let turn = &job_input.turn;
+    let viewpoint = job_input.dialogue.viewpoint_for(&job_input.npc, turn.player.clone());
+    let aliases = recall::read_names(services, scope, &job_input.world, &viewpoint, turn.committed_at);
+    injected.locks = TaughtLocks::load(services, scope, job_input, aliases).await?;
     let lacks_vectors = learned.lacks_vectors();
     let memory = turn_facts::reconcile_turn(services, scope, job, job_input, &injected, learned).await?;
     if lacks_vectors {
@@ -104,7 +100,6 @@ async fn collect_injected(
     let Some(trace) = &job_input.trace else {
         return Ok(injected);
     };
-    injected.locks = TaughtLocks::load(services, scope, job_input).await?;
     for text in trace.scenarios.iter().filter_map(ScenarioTrace::shown_content) {
         let values = context! { name => escape_untrusted(&job_input.npc.name), text };
         let text = services

@@ -17,26 +17,27 @@ use colloquy_core::{
 };
 use colloquy_memory::{
     aliases::NameAliases,
-    disclosure::{locks::DisclosureLocks, private_terms::PrivateTerms},
+    disclosure::{private_terms::PrivateTerms, secrecy::Secrecy},
     keywords::informative_terms,
     party,
+    trace::{ScenarioTrace, TurnTrace},
 };
 use colloquy_ports::{StoreResult, buffer::BufferedTurn, ledger::jobs::JobInput};
 
-/// Builds the check for statements of a turn whose prompts had content with `locks`. `past` is the NPC's past and the lore
-/// of the turn's prompt, and `aliases` are those of all persons. `None`: no other player hears the statements.
+/// Builds the check for statements of the turn with this trace. `aliases` are those of all persons. `None`: no other player
+/// hears the statements.
 pub(super) async fn build_retelling_check(
     services: &Services,
     scope: &TenantScope,
     job_input: &JobInput,
-    locks: &DisclosureLocks,
-    past: &[String],
+    trace: &TurnTrace,
     aliases: &NameAliases,
 ) -> StoreResult<Option<RetellingCheck>> {
     let is_shared = job_input.turn.player.is_some() && job_input.audience().private_to.is_none();
     if !is_shared {
         return Ok(None);
     }
+    let locks = &trace.locks;
     let scenarios = &services.ledger.scenarios;
     let world = &job_input.world.id;
     let locked: Vec<(NpcId, ScenarioId)> = locks
@@ -80,7 +81,11 @@ pub(super) async fn build_retelling_check(
             words
         });
     }
-    let words = words.map(|words| words.with_lines(past.iter().map(String::as_str)));
+    // The past and the lore as the prompt had them.
+    let past = trace.scenarios.iter().filter_map(ScenarioTrace::shown_content);
+    let open_lore = trace.lore.iter().filter(|traced| traced.secrecy == Secrecy::Open);
+    let lore = open_lore.filter_map(|traced| traced.shown_text.as_deref());
+    let words = words.map(|words| words.with_lines(past.chain(lore)));
     Ok(Some(RetellingCheck { names, words }))
 }
 

@@ -3,13 +3,7 @@
 use super::{locks_by_words::LocksByWords, retelling::build_retelling_check, retelling_check::RetellingCheck};
 use crate::Services;
 use colloquy_core::{planted_leak, scope::TenantScope};
-use colloquy_memory::{
-    aliases::NameAliases,
-    disclosure::{locks::DisclosureLocks, secrecy::Secrecy},
-    fact::Statement,
-    party,
-    trace::{ScenarioTrace, TurnTrace},
-};
+use colloquy_memory::{aliases::NameAliases, disclosure::locks::DisclosureLocks, fact::Statement, party};
 use colloquy_ports::{StoreResult, ledger::jobs::JobInput};
 
 /// The locks that the prompts of a dialogue hand on to what its turn teaches.
@@ -28,43 +22,32 @@ pub(crate) struct TaughtLocks {
 }
 
 impl TaughtLocks {
-    /// Reads the locks from the trace of the turn. Without a trace, the prompt had no locked content.
-    pub(crate) async fn load(services: &Services, scope: &TenantScope, job_input: &JobInput) -> StoreResult<Self> {
-        let Some(trace) = &job_input.trace else {
-            return Ok(Self::default());
-        };
-        let has_player = job_input.turn.player.is_some();
-        let private = if has_player {
-            LocksByWords::of_told(services, scope, job_input, trace).await?
-        } else {
-            LocksByWords::default()
-        };
-        Ok(Self {
-            of_prompts: trace.locks.clone(),
-            private,
-            is_private: has_player && job_input.audience().private_to.is_some(),
-            ..Self::default()
-        })
-    }
-
-    /// True if statements of a player must be compared with locked content ([`Self::compare_with`]).
-    pub(crate) fn needs_comparison(&self, job_input: &JobInput) -> bool {
-        !self.of_prompts.is_empty() && job_input.turn.player.is_some()
-    }
-
-    /// Reads the locked content that a player's statements are compared with. `aliases` are those of all persons.
-    pub(crate) async fn compare_with(
-        &mut self,
+    /// Reads the locks from the trace of the turn, and the locked content that a player's statements are compared with.
+    /// Without a trace, the prompt had no locked content. `aliases` reads those of all persons, if needed.
+    pub(crate) async fn load(
         services: &Services,
         scope: &TenantScope,
         job_input: &JobInput,
-        aliases: NameAliases,
-    ) -> StoreResult<()> {
-        let past = job_input.trace.as_ref().map(shown_past).unwrap_or_default();
-        let locks = &self.of_prompts;
-        self.retelling_check = build_retelling_check(services, scope, job_input, locks, &past, &aliases).await?;
-        self.aliases = aliases;
-        Ok(())
+        aliases: impl Future<Output = StoreResult<NameAliases>>,
+    ) -> StoreResult<Self> {
+        let Some(trace) = &job_input.trace else {
+            return Ok(Self::default());
+        };
+        let mut taught_locks = Self {
+            of_prompts: trace.locks.clone(),
+            ..Self::default()
+        };
+        if job_input.turn.player.is_none() {
+            return Ok(taught_locks);
+        }
+        taught_locks.private = LocksByWords::of_told(services, scope, job_input, trace).await?;
+        taught_locks.is_private = job_input.audience().private_to.is_some();
+        if !trace.locks.is_empty() {
+            taught_locks.aliases = aliases.await?;
+            taught_locks.retelling_check =
+                build_retelling_check(services, scope, job_input, trace, &taught_locks.aliases).await?;
+        }
+        Ok(taught_locks)
     }
 
     /// Returns the locks of the turn's episode.
@@ -104,14 +87,6 @@ impl TaughtLocks {
             .chain(keywords);
         self.private.locks_of(&texts.collect::<Vec<_>>())
     }
-}
-
-/// Returns the NPC's past and the open lore, as the prompt had them.
-fn shown_past(trace: &TurnTrace) -> Vec<String> {
-    let scenarios = trace.scenarios.iter().filter_map(ScenarioTrace::shown_content);
-    let open_lore = trace.lore.iter().filter(|traced| traced.secrecy == Secrecy::Open);
-    let lore = open_lore.filter_map(|traced| traced.shown_text.as_deref());
-    scenarios.chain(lore).map(str::to_owned).collect()
 }
 
 /// True if a subject is a player or belongs to a player, by any of its names. Never true for the NPC.

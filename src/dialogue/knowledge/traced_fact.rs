@@ -19,8 +19,8 @@ pub(super) fn shown_facts(trace: &TurnTrace) -> HashSet<FactId> {
     shown_candidates.map(|traced| traced.fact).collect()
 }
 
-/// Reads a fact of the prompt. A later statement that ended or only reworded the fact does not count; an edit by a person
-/// does.
+/// Reads a fact of the prompt. A later statement that ended or only reworded the fact does not count. Of a fact that stood
+/// by itself in the prompt, the removal and the unsaying are edits.
 pub(super) async fn reread_fact(
     rereading: &Rereading<'_>,
     traced: &CandidateTrace,
@@ -47,7 +47,6 @@ pub(super) async fn reread_fact(
     if traced.fate != CandidateFate::Used
         && let Some(end) = fact.invalid.take()
     {
-        let had_ended = end.ended_at <= rereading.started_at && InvalidReason::ENDS_OF_PROMISES.contains(&end.reason);
         let is_edit = match end.reason {
             InvalidReason::Removed | InvalidReason::Ended | InvalidReason::Forgotten | InvalidReason::Unsaid => true,
             InvalidReason::Superseded => is_written_by_person(rereading, end.ended_by).await?,
@@ -57,7 +56,7 @@ pub(super) async fn reread_fact(
             changes.push(format!("the fact {id} was edited, forgotten or taken back"));
         }
         // Otherwise, the prompt had the fact as standing.
-        fact.invalid = (had_ended || is_edit).then_some(end);
+        fact.invalid = (traced.over || is_edit).then_some(end);
     }
     fact.view.pinned = traced.fate == CandidateFate::Pinned;
     Ok(shown_before(rereading.trace, fact))

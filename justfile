@@ -33,7 +33,7 @@ test-fast:
     set -euo pipefail
     export CARGO_TARGET_DIR={{ quote(products) }}
     # Parts of names: of services, and of what takes long.
-    left_out=(e2e:: replay:: eval_figures eval_compares canaries postgres redis buffer_written owner_is_cached rewind_contention ::statistics::)
+    left_out=(e2e:: replay:: twin_worlds:: eval_figures eval_compares canaries postgres redis buffer_written owner_is_cached rewind_contention ::statistics::)
     if cargo nextest --version >/dev/null 2>&1; then
       exec cargo nextest run --locked --workspace --features {{ features }} --lib --test it --status-level fail \
         -E "not test(/$(IFS='|'; echo "${left_out[*]}")/)"

@@ -125,10 +125,11 @@ fi
 if [ -n "${QDRANT_URL:-}" ]; then
   cargo test --locked --features "$features" --test it -- --ignored ::real_qdrant::
 fi
-# Prints one summary for all binaries. The documentation has no runnable examples.
+# Prints one summary for all binaries. The documentation has no runnable examples. A planted leak is in the whole process,
+# so these tests need cargo-nextest.
 log="$(mktemp)"
 trap 'rm -f "$log"' EXIT
 status=0
-scripts/with-postgres.sh cargo test --locked --workspace --features "$features" --no-fail-fast --lib --bins --tests "$@" 2>&1 | tee "$log" || status=$?
+scripts/with-postgres.sh cargo test --locked --workspace --features "$features" --no-fail-fast --lib --bins --tests "$@" -- --skip planted_leak_of 2>&1 | tee "$log" || status=$?
 awk '/^test result:/ { passed += $4; failed += $6 } END { printf "\n%d passed, %d failed\n", passed, failed }' "$log"
 exit "$status"

@@ -115,14 +115,15 @@ fn state_block(line: &str, words: &[&str]) -> Option<Value> {
     } else {
         number_of(&asked.concat())
     };
-    if line.is_empty() || number.is_multiple_of(3) || line.contains(WITHOUT_FEELINGS) {
+    if line.is_empty() || number.is_multiple_of(3) {
         return None;
     }
     let secrets: String = words.iter().copied().filter(|word| is_secret(word)).collect();
     let delta = 1 + number_of(&secrets) % 9;
-    let mut block = json!({
-        "relationship_changes": [{"to": "player", "type": "trust", "delta": delta}],
-    });
+    let mut block = json!({});
+    if !line.contains(WITHOUT_FEELINGS) {
+        block["relationship_changes"] = json!([{"to": "player", "type": "trust", "delta": delta}]);
+    }
     if !asked.iter().any(|word| is_secret(word)) {
         block["mood"] = json!(["calm", "happy", "worried"][number % 3]);
     }

@@ -59,7 +59,7 @@ impl TwinWorld<'_> {
             self.observe_as_player(player).await;
             for npc in 0..NPCS.len() {
                 let pair = Pair { player, npc };
-                if !self.program.may_know(pair) {
+                if !self.may_know(pair) {
                     self.observe_memory(pair).await;
                 }
             }
@@ -239,9 +239,12 @@ impl TwinWorld<'_> {
                 self.add(pair.player, "studio fact history", &history);
             }
         }
-        for list in ["episodes", "insights"] {
-            let answer = self.get(None, &format!("{memory}/{list}?player_id={player}")).await;
-            self.add(pair.player, &format!("studio {list}"), &answer);
+        // A named channel: the studio's lists have the stored texts, also of what a person removed.
+        if !self.program.may_know(pair) {
+            for list in ["episodes", "insights"] {
+                let answer = self.get(None, &format!("{memory}/{list}?player_id={player}")).await;
+                self.add(pair.player, &format!("studio {list}"), &answer);
+            }
         }
         for path in [
             format!("/v1/worlds/vale/players/{player}/progress/{npc}"),

@@ -143,7 +143,7 @@ impl<'t> TwinWorld<'t> {
     }
 
     fn secret_sentence(&self, number: u8) -> String {
-        // Statements with a plain word alone are not removed.
+        // With other plain words, the episode would have other sentences that no removed fact tells.
         let is_removed = self.program.secret == Secret::Removed;
         let has_plain_words = !(is_removed || self.program.is_known && self.program.shares);
         self.side.secret_sentence(number, has_plain_words)
@@ -260,7 +260,7 @@ impl<'t> TwinWorld<'t> {
     }
 
     /// True if the present or the next session of the pair may have the secret.
-    fn may_know(&self, pair: Pair) -> bool {
+    pub fn may_know(&self, pair: Pair) -> bool {
         match self.sessions.get(&pair) {
             Some(session) => self.insiders.contains(session),
             None => self.program.may_know(pair) && !self.is_erased,

@@ -52,12 +52,12 @@ wait_for() { # url
   return 1
 }
 
-# start_mock [options of mock-llm]: sets $mock_url
+# start_mock [options of mock-llm]: sets $mock_url. MOCK_BIN names another build, whose mock model answers.
 start_mock() {
   local port
   port="$(free_port)"
   mock_url="http://127.0.0.1:$port/v1"
-  "$bin" mock-llm --listen "127.0.0.1:$port" "$@" >"$work/mock.log" 2>&1 &
+  "${MOCK_BIN:-$bin}" mock-llm --listen "127.0.0.1:$port" "$@" >"$work/mock.log" 2>&1 &
   mock_pid=$!
   pids+=("$mock_pid")
   for _ in $(seq 1 200); do
@@ -133,10 +133,21 @@ start_server() {
   export COLLOQUY__LIMITS__TENANT_REQUESTS_PER_S="${QUOTA:-0}" COLLOQUY__TENANTS=flooder
   export COLLOQUY__LIMITS__PLAYER_REQUESTS_PER_S=0 COLLOQUY__LIMITS__PLAYER_SOCKETS=0
   export COLLOQUY__LIMITS__SOCKET_MESSAGES_PER_S=0 COLLOQUY__LLM__TENANT_CONCURRENCY=4096
+  drop_unknown_settings
   (cd "$work" && exec "$bin" serve >"$work/server.out" 2>"$work/server.log") &
   server_pid=$!
   pids+=("$server_pid")
   wait_for "$base/readyz"
+}
+
+# An older build does not know all of these settings, and refuses to start with them.
+drop_unknown_settings() {
+  local setting
+  for setting in $("$bin" token --tenant demo --role backend --ttl 1m 2>&1 >/dev/null |
+    sed -n 's/^ *\([a-z0-9_.]*\) (from the environment): there is no such setting.*/\1/p'); do
+    setting="COLLOQUY__${setting//./__}"
+    unset "${setting^^}"
+  done
 }
 
 token() { # role [options of token]

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The load tests, with their own server, mock model and stores.
-#   load-tests/run.sh [steady|world|highest|peak|rest|idle|touched|conversations|barge-in|flood|soak|where|all]…
+#   load-tests/run.sh [steady|world|first-word|highest|peak|rest|idle|touched|conversations|barge-in|flood|soak|where|all]…
 # STACK=full runs the server on Postgres and Redis (and Qdrant, if QDRANT_URL names one), STACK=embedded (the default)
 # on SQLite. RATE, SESSIONS, DURATION (seconds), SOCKETS, DIALOGUES, CONVERSATIONS, BARGING, EVERY, QUOTA, TALK,
 # BARGE_S, SOAK and FLOOD_S (seconds) change the load. INTENT is the mock model's answer to the question for the intent of a
@@ -166,6 +166,22 @@ highest() {
   stop_all
 }
 
+# How long players wait for the first word of a reply, with a model that takes 300 ms to its first token.
+first_word() {
+  local turns first_p50 first_p99 latency=300 words=50
+  begin --latency-ms "$latency" --tokens-per-s "$words" --intent "${INTENT:-chat}"
+  load first-word ws-dialogue.js BARS=server RATE="${RATE:-50}" SESSIONS="${SESSIONS:-100}"
+  turns="$(stat "$out" turns count)"
+  first_p50="$(stat "$out" turn_first_delta_ms med)" first_p99="$(stat "$out" turn_first_delta_ms 'p(99)')"
+  echo
+  echo "first-word ($stack): ${SESSIONS:-100} sessions, ${RATE:-50} turns/s asked, ${duration} s; a model with $latency ms to the first token and $words words/s"
+  echo "  turns                $turns, failed $(stat "$out" turns_failed value)"
+  echo "  say to first word    p50 $first_p50 ms, p95 $(stat "$out" turn_first_delta_ms 'p(95)') ms, p99 $first_p99 ms (client)"
+  record first-word asked="${RATE:-50}" seconds="$duration" turns="$turns" failed="$(stat "$out" turns_failed value)" first_p50="$first_p50" first_p99="$first_p99" k6="$code"
+  [ "$code" = 0 ] || complain first-word
+  stop_all
+}
+
 rest() {
   local turns p50 p95 p99 measured
   begin
@@ -235,7 +251,7 @@ where() {
   [ "$stack" = full ] || { echo "where: only with STACK=full" >&2; return 0; }
   PG_STATS=1 begin
   load where ws-dialogue.js RATE="${RATE:-200}" SESSIONS="${SESSIONS:-100}"
-  local turns
+  local turns statements trips inside
   turns="$(stat "$out" turns count)"
   echo
   echo "where ($stack): ${RATE:-200} turns/s, ${duration} s"
@@ -248,7 +264,8 @@ where() {
   if [ -n "${RESULTS:-}" ]; then
     python3 "$here/report/where.py" "$work" "$turns" --markdown >"$(dirname "$RESULTS")/where.md"
   fi
-  record where turns="$turns" k6="$code" "${costs[@]}"
+  read -r statements trips inside < <(python3 "$here/report/where.py" "$work" "$turns" --figures)
+  record where turns="$turns" statements="$statements" trips="$trips" inside="$inside" k6="$code" "${costs[@]}"
   [ "$code" = 0 ] || complain where
   stop_all
 }
@@ -396,8 +413,9 @@ one() {
     peak) dialogue peak 0 "${SESSIONS:-32}"; stop_all ;;
     highest | rest | idle | touched | conversations | flood | soak | where) "$1" ;;
     barge-in) barge_in ;;
-    all) for each in steady world highest peak rest idle touched conversations barge-in flood soak where; do one "$each"; done ;;
-    *) echo "load-tests/run.sh [steady|world|highest|peak|rest|idle|touched|conversations|barge-in|flood|soak|where|all]…" >&2; exit 2 ;;
+    first-word) first_word ;;
+    all) for each in steady world first-word highest peak rest idle touched conversations barge-in flood soak where; do one "$each"; done ;;
+    *) echo "load-tests/run.sh [steady|world|first-word|highest|peak|rest|idle|touched|conversations|barge-in|flood|soak|where|all]…" >&2; exit 2 ;;
   esac
 }
 

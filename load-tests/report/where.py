@@ -1,5 +1,5 @@
-"""where.py FOLDER TURNS [--markdown]: what the stores did for a turn, from FOLDER/statements.tsv (calls, ms, rows, statement),
-commands.txt (Redis's commandstats) and metrics.txt."""
+"""where.py FOLDER TURNS [--markdown|--figures]: what the stores did for a turn, from FOLDER/statements.tsv (calls, ms, rows,
+statement), commands.txt (Redis's commandstats) and metrics.txt. `--figures`: statements, trips and ms inside Postgres a turn."""
 
 import re
 import sys
@@ -46,6 +46,8 @@ def main():
         f"{calls:.1f} statements, {ms:.2f} ms inside Postgres and {transactions:.2f} write transactions a turn, its jobs included; "
         f"about {calls - begun:.1f} trips to Postgres"
     )
+    if "--figures" in sys.argv:
+        return print(f"{calls:.2f} {calls - begun:.2f} {ms:.3f}")
     sent = commands(f"{folder}/commands.txt", turns)
     spent = sorted(phases(f"{folder}/metrics.txt").items(), key=lambda phase: -phase[1])
     if markdown:

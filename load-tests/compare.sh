@@ -2,7 +2,7 @@
 # Compares two builds: runs the same load tests on both, alternately, and prints the medians and their ratios.
 #   load-tests/compare.sh OTHER_BINARY [steady|peak|soak|first-word|where|…]…
 # By default: steady, peak, soak and first-word, and with STACK=full also where. COLLOQUY_BIN names this build's binary;
-# without it, the build is made. ROUNDS (3), and the variables of run.sh. Both builds get the mock model of this build.
+# without it, the build is made. ROUNDS (3), and the variables of run.sh; RESULTS is written anew. Both builds get the mock model of this build.
 # The two orders of a round alternate, so that a slow hour of the host meets both.
 source "$(dirname "$0")/lib.sh"
 
@@ -17,6 +17,8 @@ if [ "${#tests[@]}" = 0 ]; then
 fi
 export MOCK_BIN="$this" DURATION="${DURATION:-20}" SOAK="${SOAK:-20}"
 results="${RESULTS:-$work/results.jsonl}"
+# Only the lines of this run count.
+: >"$results"
 mkdir -p "$work/this" "$work/other"
 
 # run NAME BINARY: the bars of run.sh judge neither build here.
@@ -26,7 +28,7 @@ run() {
     echo "round $round, $name, $each"
     COLLOQUY_BIN="$2" RESULTS="$work/$name/each.jsonl" "$here/run.sh" "$each" >"$work/$name/out.txt" 2>&1 || true
     if [ -s "$work/$name/each.jsonl" ]; then
-      python3 "$here/report/compare.py" --label "$name" <"$work/$name/each.jsonl" >>"$results"
+      python3 "$here/report/compare.py" --label "$name" "$round" <"$work/$name/each.jsonl" >>"$results"
     else
       echo "  $each did not run:" >&2
       tail -n 5 "$work/$name/out.txt" >&2

@@ -1,5 +1,6 @@
-"""Reads lines of JSON as `record` of lib.sh writes them. `--label NAME` adds the name of a build to each line. Without it,
-prints a table of the medians of the builds `this` and `other`, and the median of the ratios of each round."""
+"""Reads lines of JSON as `record` of lib.sh writes them. `--label NAME ROUND` adds the name of a build and the number
+of the round to each line. Without it, prints a table of the medians of the builds `this` and `other`, and the median of the
+ratios of the rounds that both builds finished."""
 
 import json
 import statistics
@@ -28,15 +29,17 @@ def value_of(line, key):
 
 
 def values(lines, build, stack, test, key):
-    found = [value_of(line, key) for line in lines if (line["build"], line["stack"], line["test"]) == (build, stack, test)]
-    return [value for value in found if isinstance(value, (int, float))]
+    """The values of a build, by round."""
+    of_build = [line for line in lines if (line["build"], line["stack"], line["test"]) == (build, stack, test)]
+    found = {line["round"]: value_of(line, key) for line in of_build}
+    return {number: value for number, value in found.items() if isinstance(value, (int, float))}
 
 
 def main():
     lines = [json.loads(line) for line in sys.stdin]
     if sys.argv[1:2] == ["--label"]:
         for line in lines:
-            print(json.dumps({**line, "build": sys.argv[2]}))
+            print(json.dumps({**line, "build": sys.argv[2], "round": int(sys.argv[3])}))
         return
     print(f"\n{'test':10} {'stack':9} {'':42} {'this':>9} {'other':>9} {'ratio':>7}")
     for stack in sorted({line["stack"] for line in lines}):
@@ -45,9 +48,9 @@ def main():
                 this, other = (values(lines, build, stack, test, key) for build in ("this", "other"))
                 if not this or not other:
                     continue
-                ratios = [one / two for one, two in zip(this, other) if two]
+                ratios = [this[number] / other[number] for number in this if other.get(number)]
                 ratio = f"{statistics.median(ratios):.2f}" if ratios else "-"
-                print(f"{test:10} {stack:9} {name:42} {statistics.median(this):9.2f} {statistics.median(other):9.2f} {ratio:>7}")
+                print(f"{test:10} {stack:9} {name:42} {statistics.median(this.values()):9.2f} {statistics.median(other.values()):9.2f} {ratio:>7}")
 
 
 if __name__ == "__main__":

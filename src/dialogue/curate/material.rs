@@ -282,18 +282,17 @@ async fn load_told_past(
     turns: &[Turn],
 ) -> Result<BTreeMap<ScenarioId, String>, StoreError> {
     let mut past = BTreeMap::new();
-    for turn in turns {
+    let (Some(first), Some(last)) = (turns.first(), turns.last()) else {
+        return Ok(past);
+    };
+    let dialogues = &services.ledger.dialogues;
+    let scenarios = dialogues.load_traced_scenarios(scope, job_input.dialogue.id, first.number, last.number);
+    for traced in scenarios.await? {
         if past.len() >= MAX_SHOWN_PAST {
             break;
         }
-        let dialogues = &services.ledger.dialogues;
-        let trace = dialogues.load_trace(scope, job_input.dialogue.id, turn.number).await?;
-        for traced in trace.iter().flat_map(|trace| &trace.scenarios) {
-            if let Some(text) = traced.shown_content()
-                && past.len() < MAX_SHOWN_PAST
-            {
-                past.insert(traced.scenario.clone(), text.chars().take(MAX_PAST_CHARS).collect());
-            }
+        if let Some(text) = traced.shown_content() {
+            past.insert(traced.scenario.clone(), text.chars().take(MAX_PAST_CHARS).collect());
         }
     }
     Ok(past)

@@ -21,7 +21,7 @@ use colloquy_memory::{
     fact::Cause,
     joined_lines::other_speakers,
     summary::Meeting,
-    trace::TurnTrace,
+    trace::{ScenarioTrace, TurnTrace},
     turn::{Checkpoint, Turn},
 };
 
@@ -411,6 +411,14 @@ pub trait DialogueStore: OwnershipStore {
     /// Returns the keys of the dialogue's turns, unsaid turns included; at most `limit`, in no order.
     async fn list_turn_keys(&self, scope: &TenantScope, id: DialogueId, limit: usize) -> StoreResult<Vec<String>>;
     async fn load_trace(&self, scope: &TenantScope, id: DialogueId, number: u32) -> StoreResult<Option<TurnTrace>>;
+    /// Returns the scenarios that the traces of the standing turns `from..=to` name, in the order of the turns.
+    async fn load_traced_scenarios(
+        &self,
+        scope: &TenantScope,
+        id: DialogueId,
+        from: u32,
+        to: u32,
+    ) -> StoreResult<Vec<ScenarioTrace>>;
     /// Returns the player's private terms from the prompts of the standing turns up to `last`. `None`: for some of
     /// these turns, the terms are unknown.
     async fn load_confided(&self, scope: &TenantScope, id: DialogueId, last: u32) -> StoreResult<Option<PrivateTerms>>;

@@ -24,7 +24,7 @@ use colloquy_memory::{
     disclosure::private_terms::PrivateTerms,
     fact::Cause,
     summary::Meeting,
-    trace::TurnTrace,
+    trace::{ScenarioTrace, TurnTrace},
     turn::{Checkpoint, Turn},
 };
 use colloquy_ports::{
@@ -89,6 +89,15 @@ const CONFIDED_BY_TURN: &str = concat!(
     member_of!("c.body", "confided"),
     " FROM turns t LEFT JOIN checkpoints c ON c.tenant = t.tenant AND c.turn = t.id
     WHERE t.tenant = $1 AND t.dialogue = $2 AND t.stands = TRUE AND t.number <= $3"
+);
+const SCENARIOS_BY_TURN: &str = concat!(
+    "SELECT ",
+    member_of!("c.body", "scenarios"),
+    " FROM turns t JOIN traces c ON c.tenant = t.tenant AND c.turn = t.id
+    WHERE t.tenant = $1 AND t.dialogue = $2 AND t.stands = TRUE AND t.number BETWEEN $3 AND $4
+      AND ",
+    member_of!("c.body", "scenarios"),
+    " IS NOT NULL ORDER BY t.number"
 );
 const SET_RESUME_TOKEN: &str = "UPDATE dialogues SET resume_token_hash = $3 WHERE tenant = $1 AND id = $2";
 const HEAD_CHECKPOINT: &str = "SELECT c.body FROM dialogues d
@@ -346,6 +355,17 @@ impl DialogueStore for SqlDialogueStore {
         let query = bind!(turns::TRACE_OF_TURN; scope.tenant(), id, i64::from(number));
         self.0.fetch_optional(scope, query, |columns| columns.json()).await
     }
+    async fn load_traced_scenarios(
+        &self,
+        scope: &TenantScope,
+        id: DialogueId,
+        from: u32,
+        to: u32,
+    ) -> StoreResult<Vec<ScenarioTrace>> {
+        let query = bind!(SCENARIOS_BY_TURN; scope.tenant(), id, i64::from(from), i64::from(to));
+        let of_turns: Vec<Vec<ScenarioTrace>> = self.0.fetch_all(scope, query, |columns| columns.json()).await?;
+        Ok(of_turns.into_iter().flatten().collect())
+    }
     async fn load_confided(&self, scope: &TenantScope, id: DialogueId, last: u32) -> StoreResult<Option<PrivateTerms>> {
         let query = bind!(CONFIDED_BY_TURN; scope.tenant(), id, i64::from(last));
         let of_turns = self.0.fetch_all(scope, query, |columns| columns.maybe_json()).await?;
@@ -378,6 +398,8 @@ sqlite_plan_tests! {
             }
             let indexes = ["turns_standing (tenant=? AND dialogue=? AND number<?)", "(tenant=? AND turn=?)"];
             assert_searches(CONFIDED_BY_TURN, &indexes).await;
+            let indexes = ["turns_standing (tenant=? AND dialogue=? AND number>? AND number<?)", "(tenant=? AND turn=?)"];
+            assert_searches(SCENARIOS_BY_TURN, &indexes).await;
             let of_npc = "tenant=? AND world=? AND npc=? AND part=? AND dialogue>? AND dialogue<?";
             assert_searches(
                 CONVERSATIONS_HEARD,

@@ -2,7 +2,12 @@ use std::time::Duration;
 
 use colloquy::{
     ids::{DialogueId, DialogueKind, NodeId, NpcId, PlayerId, WorldId},
-    memory::{disclosure::private_terms::PrivateTerms, turn::Checkpoint},
+    memory::{
+        disclosure::{private_terms::PrivateTerms, secrecy::Secrecy},
+        scenario::ScenarioScore,
+        trace::{CandidateFate, ScenarioTrace},
+        turn::Checkpoint,
+    },
     ports::ledger::{
         dialogues::{
             CommitOutcome, Dialogue, DialogueFilter, DialogueStatus, KeyedTurn, OpenDialogue, OwnerWriteOutcome,
@@ -511,12 +516,25 @@ pub async fn turn_round_trips_whole<S: LedgerSubject>(f: &Fixture<S>) {
     let open = f.open_dialogue().await;
     let mut commit = f.sample_commit(&open, 1, None);
     commit.key = Some("k1".to_owned());
+    commit.trace.scenarios.push(ScenarioTrace {
+        scenario: "well".parse().unwrap(),
+        title: "The well".to_owned(),
+        secrecy: Secrecy::Open,
+        score: ScenarioScore::default(),
+        recent: false,
+        news: None,
+        fate: CandidateFate::Used,
+        shown_text: Some("I fell into the well.".to_owned()),
+    });
     f.commit_turn(&commit).await;
     let (dialogues, id) = (&f.ledger().dialogues, open.dialogue.id);
     assert_eq!(
         dialogues.load_turns(&f.scope, id, 1, 1).await.unwrap(),
         [commit.turn.clone()]
     );
+    let scenarios = async |from, to| dialogues.load_traced_scenarios(&f.scope, id, from, to).await.unwrap();
+    assert_eq!(scenarios(1, 9).await, commit.trace.scenarios);
+    assert_eq!(scenarios(2, 9).await, []);
     assert_eq!(dialogues.load_trace(&f.scope, id, 1).await.unwrap(), Some(commit.trace));
     assert_eq!(dialogues.load_trace(&f.scope, id, 2).await.unwrap(), None);
     assert_eq!(

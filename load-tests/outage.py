@@ -119,7 +119,7 @@ def play(base, token, player, figures, taught, stop):
         turn = send("POST", turns, {"text": line}, token)["turn"]
         trace = send("GET", f"{turns}/{turn}/trace", None, token)
         trace = trace.get("trace", trace)
-        figures.record(phase, "added", trace["timings"]["added"] + trace["timings"]["memory_wait"])
+        figures.record(phase, "added", trace["timings"]["added"])
         return trace
 
     while not stop.is_set():

@@ -108,9 +108,14 @@ stop_all() {
   rm -rf "$work/data"
 }
 
+# What a player may wait at a steady rate, at the client, in ms: p50 and p99. The mock model's own time is a part.
+bars() {
+  if [ "$stack" = embedded ]; then most_p50=5 most_p99=20; else most_p50=10 most_p99=50; fi
+}
+
 dialogue() { # name rate sessions
-  local name="$1" rate="$2" sessions="$3" turns p50 p95 p99 measured most=20 intent=chat
-  [ "$stack" = embedded ] || most=50
+  local name="$1" rate="$2" sessions="$3" turns p50 p95 p99 measured most_p50 most_p99 intent=chat
+  bars
   [ "$name" != world ] || intent=memory
   # shellcheck disable=SC2086
   begin --intent "${INTENT:-$intent}" ${MOCK:-}
@@ -121,9 +126,9 @@ dialogue() { # name rate sessions
   echo
   echo "$name ($stack): $sessions sessions, $([ "$rate" = 0 ] && echo 'as fast as replies come' || echo "$rate turns/s asked"), ${duration} s"
   echo "  turns                $turns  ($(awk -v n="$turns" -v s="$duration" 'BEGIN {printf "%.0f", n / s}')/s, failed $(stat "$out" turns_failed value))"
-  echo "  say to reply.done    p50 $(stat "$out" turn_reply_ms med) ms, p95 $(stat "$out" turn_reply_ms 'p(95)') ms, p99 $(stat "$out" turn_reply_ms 'p(99)') ms (client; model included)"
+  echo "  say to reply.done    p50 $(stat "$out" turn_reply_ms med) ms, p95 $(stat "$out" turn_reply_ms 'p(95)') ms, p99 $(stat "$out" turn_reply_ms 'p(99)') ms (client; the mock model's time is a part; p50 and p99 at most, at a steady rate: $most_p50 and $most_p99)"
   echo "  say to committed     p50 $(stat "$out" turn_committed_ms med) ms, p99 $(stat "$out" turn_committed_ms 'p(99)') ms"
-  echo "  added by the server  p50 $p50 ms, p95 $p95 ms, p99 $p99 ms over $measured turns (p50 and p99 at most, at a steady rate: 3 and $most)"
+  echo "  added by the server  p50 $p50 ms, p95 $p95 ms, p99 $p99 ms over $measured turns (waits for memory and places included)"
   echo "  curation passes      $(passes)"
   cpu_of "$turns"
   record "$name" asked="$rate" sessions="$sessions" seconds="$duration" turns="$turns" failed="$(stat "$out" turns_failed value)" \
@@ -131,25 +136,27 @@ dialogue() { # name rate sessions
     committed_p50="$(stat "$out" turn_committed_ms med)" committed_p99="$(stat "$out" turn_committed_ms 'p(99)')" \
     resident_mib="$(($(resident_kib "$server_pid") / 1024))" k6="$code" "${costs[@]}"
   [ "$code" = 0 ] || complain "$name"
-  if [ "$rate" != 0 ] && { above "$p50" 3 || above "$p99" "$most"; }; then
-    echo "  the server adds too much"
+  # MOCK may have made the model slow.
+  if [ "$rate" != 0 ] && [ -z "${MOCK:-}" ] &&
+    { above "$(stat "$out" turn_reply_ms med)" "$most_p50" || above "$(stat "$out" turn_reply_ms 'p(99)')" "$most_p99"; }; then
+    echo "  players wait too long"
     failures=$((failures + 1))
   fi
 }
 
 # Finds the highest steady rate within the bars. Raises the turns per second on one server until a rate fails twice.
 highest() {
-  local rate="${RATE_FROM:-200}" step="${RATE_STEP:-25}" duration="${STEP:-20}" most=20 best=0 best_p50=- best_p99=- tries=0 p50 p99 turns share
-  [ "$stack" = embedded ] || most=50
+  local rate="${RATE_FROM:-200}" step="${RATE_STEP:-25}" duration="${STEP:-20}" most_p50 most_p99 best=0 best_p50=- best_p99=- tries=0 p50 p99 turns share
+  bars
   begin
   echo
-  echo "highest ($stack): from $rate turns/s, $step more every $duration s, while the server adds p50 ≤ 3 and p99 ≤ $most ms and nothing fails"
+  echo "highest ($stack): from $rate turns/s, $step more every $duration s, while players wait p50 ≤ $most_p50 and p99 ≤ $most_p99 ms for a reply and nothing fails"
   while [ "$tries" -lt 2 ]; do
-    load "highest-$rate" ws-dialogue.js RATE="$rate" SESSIONS="${SESSIONS:-100}" BARS=server
-    read -r p50 p99 < <(python3 "$here/report/reading.py" --added "$samples")
+    load "highest-$rate" ws-dialogue.js RATE="$rate" SESSIONS="${SESSIONS:-100}" BARS=runner
+    p50="$(stat "$out" turn_reply_ms med)" p99="$(stat "$out" turn_reply_ms 'p(99)')"
     turns="$(stat "$out" turns count)"
     share="$(awk -v n="$turns" -v s="$duration" -v r="$rate" 'BEGIN {printf "%.3f", n / s / r}')"
-    if [ "$code" != 0 ] || above "$p50" 3 || above "$p99" "$most" || above 0.98 "$share"; then
+    if [ "$code" != 0 ] || above "$p50" "$most_p50" || above "$p99" "$most_p99" || above 0.98 "$share"; then
       tries=$((tries + 1))
       echo "  $rate turns/s          not held: p50 $p50 ms, p99 $p99 ms, $(awk -v n="$share" 'BEGIN {print n * 100}') % of the turns came, failed $(stat "$out" turns_failed value)"
       continue
@@ -158,7 +165,7 @@ highest() {
     best="$rate" best_p50="$p50" best_p99="$p99" tries=0
     rate=$((rate + step))
   done
-  record highest rate="$best" added_p50="$best_p50" added_p99="$best_p99" seconds="$duration" bar_p99="$most"
+  record highest rate="$best" reply_p50="$best_p50" reply_p99="$best_p99" seconds="$duration" bar_p99="$most_p99"
   if [ "$best" = 0 ]; then
     echo "  not even the lowest rate"
     failures=$((failures + 1))
@@ -170,7 +177,7 @@ highest() {
 first_word() {
   local turns first_p50 first_p99 latency=300 words=50
   begin --latency-ms "$latency" --tokens-per-s "$words" --intent "${INTENT:-chat}"
-  load first-word ws-dialogue.js BARS=server RATE="${RATE:-50}" SESSIONS="${SESSIONS:-100}"
+  load first-word ws-dialogue.js RATE="${RATE:-50}" SESSIONS="${SESSIONS:-100}"
   turns="$(stat "$out" turns count)"
   first_p50="$(stat "$out" turn_first_delta_ms med)" first_p99="$(stat "$out" turn_first_delta_ms 'p(99)')"
   echo

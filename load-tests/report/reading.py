@@ -1,5 +1,4 @@
-"""What the samples of `sample.py` say. As a program: `reading.py SAMPLES TURNS` prints CPU ms a turn of each process, and
-`reading.py --added SAMPLES` p50 and p99 in ms of what the server added from the first sample to the last."""
+"""What the samples of `sample.py` say. As a program: `reading.py SAMPLES TURNS` prints CPU ms a turn of each process."""
 
 import json
 import sys
@@ -37,16 +36,7 @@ def between(earlier, later):
     return [(bound, count - before.get(bound, 0.0)) for bound, count in later or []]
 
 
-def added(samples):
-    seen = [row["added"] for row in samples if row.get("added")]
-    part = between(seen[0], seen[-1]) if len(seen) > 1 else []
-    values = [quantile(part, q) for q in (0.5, 0.99)]
-    return " ".join("-" if value is None else f"{value * 1000:.2f}" for value in values)
-
-
 def main():
-    if sys.argv[1] == "--added":
-        return print(added(rows(sys.argv[2])))
     path, turns = sys.argv[1], float(sys.argv[2].replace("-", "0") or 0)
     samples = rows(path)
     spent = cpu(samples)

@@ -28,8 +28,9 @@ use colloquy_ports::{
 const PHASE_BUCKETS: [f64; 16] = [
     0.000_1, 0.000_25, 0.000_5, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0,
 ];
-const ADDED_LATENCY_BUCKETS: [f64; 17] = [
+const ADDED_LATENCY_BUCKETS: [f64; 19] = [
     0.000_25, 0.000_5, 0.001, 0.001_5, 0.002, 0.003, 0.005, 0.01, 0.015, 0.02, 0.03, 0.05, 0.1, 0.15, 0.25, 0.5, 1.0,
+    2.5, 5.0,
 ];
 
 /// The parts of a prompt: the beginning that the previous prompt shares, and the rest.
@@ -54,7 +55,7 @@ impl TurnMetrics {
             )?,
             added: register_histogram_with_registry!(
                 "colloquy_turn_added_seconds",
-                "Seconds from player.say to reply.done, less the model's, the embedder's and the wait for memory",
+                "Seconds from player.say to reply.done, less the model's and the embedder's own",
                 ADDED_LATENCY_BUCKETS.to_vec(),
                 registry
             )?,

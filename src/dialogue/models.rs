@@ -7,6 +7,7 @@ mod gate;
 mod json_answer;
 mod limits;
 mod metrics;
+mod model_time;
 mod owner;
 mod permits;
 mod route_attempts;
@@ -26,7 +27,6 @@ use std::{
     time::Instant,
 };
 
-pub(crate) use self::owner::with_usage_owner;
 use self::{
     breaker::ModelBreakers,
     gate::{CallPermit, CallUrgency, TenantGate},
@@ -42,6 +42,10 @@ pub use self::{
     metrics::{ModelMetrics, ModelPrice},
     routes::{Route, RouteTable, TaskDefaults},
     tally::{tallied_usage, with_usage_tally},
+};
+pub(crate) use self::{
+    model_time::{model_time, time_model, with_model_time},
+    owner::with_usage_owner,
 };
 use colloquy_core::scope::TenantScope;
 use colloquy_memory::{authored::Npc, tokens::TokenCounter, trace::CallTrace, turn::Usage};
@@ -273,7 +277,7 @@ impl ModelRouter {
                     let open_call = self.open_call(scope, EMBEDDING_TASK, &info.model, || {
                         embedding_usage(&info.model, texts)
                     });
-                    let answer = embedder.embed_texts(kind, texts).await;
+                    let answer = time_model(self.clock.as_ref(), embedder.embed_texts(kind, texts)).await;
                     open_call.mark_ended(&answer);
                     answer
                 })
@@ -451,7 +455,8 @@ impl ModelRouter {
             let result = persistence
                 .run(|| async {
                     let open_call = self.open_call(scope, task.as_str(), &trace.model, prompt_usage);
-                    let answer = answer_mode.ask_model(route.llm.as_ref(), &request).await;
+                    let asking = answer_mode.ask_model(route.llm.as_ref(), &request);
+                    let answer = time_model(self.clock.as_ref(), asking).await;
                     open_call.mark_ended(&answer);
                     answer
                 })

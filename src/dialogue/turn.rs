@@ -53,7 +53,7 @@ pub(super) use self::{
 use super::{
     Services,
     intent::IntentSource,
-    models::{run_admitted, with_usage_owner},
+    models::{run_admitted, with_model_time, with_usage_owner},
     prompt::Prompt,
 };
 use colloquy_memory::{
@@ -86,12 +86,8 @@ pub async fn run_turn(
     };
     let services = services.tuned_by(&input.world.settings);
     let player = input.player.clone().or_else(|| input.charged_player.clone());
-    with_usage_owner(
-        owner,
-        player,
-        Box::pin(run_turn_steps(&services, input, feed, cut_signal)),
-    )
-    .await
+    let steps = with_model_time(run_turn_steps(&services, input, feed, cut_signal));
+    with_usage_owner(owner, player, Box::pin(steps)).await
 }
 
 async fn run_turn_steps(
@@ -233,7 +229,7 @@ fn build_timings(
         assemble: assemble_ms,
         first_token: reply.first_token_ms,
         reply: reply.whole_ms,
-        added: (stopwatch.own_ms() - input.memory_wait_ms).max(0.0),
+        added: stopwatch.added_ms(),
         ..gathered.timings.clone()
     }
 }

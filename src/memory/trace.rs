@@ -456,7 +456,7 @@ pub enum MemoryWaitReason {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Timings {
     pub queue: f64,
-    /// Waiting for the previous turn's extraction (see `memory_wait` of the trace); not part of added latency.
+    /// Waiting for the previous turn's extraction (see `memory_wait` of the trace).
     pub memory_wait: f64,
     pub embed: f64,
     pub recall: f64,
@@ -464,7 +464,8 @@ pub struct Timings {
     pub assemble: f64,
     pub first_token: f64,
     pub reply: f64,
-    /// From `player.say` to `reply.done`, less model and embedder time and `memory_wait`.
+    /// From `player.say` to `reply.done`, less the time in which a model or the embedder was asked. Waits for memory, in
+    /// queues and for a place at a model are included.
     pub added: f64,
 }
 

@@ -305,7 +305,7 @@ async fn classify_timed(
         KnownScenarios::default()
     };
     let classifying = classify_line(services, input, classify, &known_scenarios).instrument(debug_span!("turn.intent"));
-    let (classified, intent_ms) = watch.time_wait(classifying).await;
+    let (classified, intent_ms) = watch.time_work(classifying).await;
     Ok(Classification {
         known_scenarios,
         classified,

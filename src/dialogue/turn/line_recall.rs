@@ -224,7 +224,7 @@ impl LineRecall<'_> {
             services
                 .models
                 .embed_texts(&input.scope, services.embedder.as_ref(), EmbedAs::Query, texts_to_embed);
-        let ((embedded, call), embed_ms) = watch.time_wait(embedding.instrument(debug_span!("turn.embed"))).await;
+        let ((embedded, call), embed_ms) = watch.time_work(embedding.instrument(debug_span!("turn.embed"))).await;
         match embedded {
             Ok(mut vectors) => self.embedding = vectors.pop(),
             Err(error) => {

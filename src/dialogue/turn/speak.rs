@@ -13,7 +13,13 @@ use super::{
     own_name::OwnNameFilter,
     stopwatch::Stopwatch,
 };
-use crate::{Services, events::ReplyDone, models::ModelRequest, npc_conversation::END_MARK, prompt::Prompt};
+use crate::{
+    Services,
+    events::ReplyDone,
+    models::{ModelRequest, time_model},
+    npc_conversation::END_MARK,
+    prompt::Prompt,
+};
 use colloquy_memory::{
     state_block::{CutReply, StateBlock, StreamCutter},
     tokens::TokenCounter,
@@ -126,8 +132,8 @@ pub(super) async fn speak_reply(
         authored_stream(words)
     } else {
         let model_request = reply_call(services, input, question.messages);
-        let opening = stopwatch.time_wait(services.models.request_stream(&input.scope, model_request));
-        unless_cut(cut_signal, opening).await?.0
+        let opening = services.models.request_stream(&input.scope, model_request);
+        unless_cut(cut_signal, opening).await?
     };
     let streamed = read_stream(&mut voice, opened?, is_given, cut_signal, stopwatch, began_ms).await?;
     let reply_ms = stopwatch.total_ms() - began_ms;
@@ -204,7 +210,7 @@ async fn read_stream(
                 streamed.cut = Some(cut);
                 return Ok(streamed);
             }
-            (next, _) = stopwatch.time_wait(stream.next()) => next,
+            next = time_model(stopwatch.clock, stream.next()) => next,
         };
         match next {
             // A given reply was shown as it is: nothing in it is a state block or a cue.

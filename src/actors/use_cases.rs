@@ -135,7 +135,7 @@ impl UseCases for Services {
         }
     }
     async fn preview_prompt(&self, input: &TurnInput, intent: Option<Intent>) -> Result<Preview, TurnError> {
-        let source = intent.map_or_else(|| IntentSource::for_turn(input), IntentSource::Requested);
+        let source = intent.map_or_else(|| IntentSource::for_turn(self, input), IntentSource::Requested);
         dialogue::preview::preview_prompt(self, input, source).await
     }
     async fn next_speaker(

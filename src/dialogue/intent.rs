@@ -13,11 +13,18 @@ use super::{
     prompt::{Template, escape_untrusted},
     turn::TurnInput,
 };
-use colloquy_memory::{authored::ReplyLanguage, keywords, trace::TurnTrace, turn::Intent};
+use colloquy_memory::{
+    authored::{IntentClassification, ReplyLanguage},
+    keywords,
+    trace::TurnTrace,
+    turn::Intent,
+};
 use colloquy_ports::llm::{ChatMessage, ChatRole, JsonSchema, Task};
 
 /// The value of [`ClassifiedIntent::source`] for a line that asks nothing.
 const INTENT_SOURCE_STATEMENT: &str = "the line asks nothing";
+/// The value of [`ClassifiedIntent::source`] for an intent by the words of the line.
+const INTENT_SOURCE_RULES: &str = "by rules";
 /// Raw turns that the model sees. A line rarely points further back.
 const SHOWN_TURNS: usize = 3;
 
@@ -28,13 +35,15 @@ pub(super) fn classified_intent(trace: &TurnTrace) -> Option<Intent> {
 }
 
 /// Where a line's intent comes from.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IntentSource {
     /// The classifier model.
     Model,
     /// A line that asks nothing is small talk, and the classifier is not asked.
     Statement,
-    /// A turn without a line to classify: the turn recalls in full, as for a question about memory.
+    /// The words of the line name the intent, and the classifier is not asked, or has not answered yet.
+    Expected(Intent),
+    /// The turn recalls in full, as for a question about memory: it has no line to classify, or the classifier failed.
     Assumed,
     /// The reply was shown before: the turn needs no memory, and the classifier is not asked.
     Shown,
@@ -47,15 +56,32 @@ pub enum IntentSource {
 impl IntentSource {
     /// NPC conversations and greetings always recall in full, because a player's line to classify is missing.
     #[must_use]
-    pub fn for_turn(input: &TurnInput) -> Self {
+    pub fn for_turn(services: &Services, input: &TurnInput) -> Self {
         if input.given_reply().is_some() {
             return Self::Shown;
         }
         match (&input.player, input.known_intent) {
             (Some(_), Some(intent)) if !input.is_greeting() => Self::Replaced(intent),
             (Some(_), None) if is_statement(input) => Self::Statement,
-            (Some(_), None) if !input.is_greeting() => Self::Model,
+            (Some(_), None) if !input.is_greeting() => match services.intent_classification(&input.world.settings) {
+                IntentClassification::ByRules => Self::likeliest(input),
+                IntentClassification::BesideReply | IntentClassification::BeforeReply => Self::Model,
+            },
             _ => Self::Assumed,
+        }
+    }
+
+    /// Returns the likeliest intent by the words of the line.
+    pub(super) fn likeliest(input: &TurnInput) -> Self {
+        Self::Expected(keywords::expected_intent(&input.line))
+    }
+
+    /// Returns the source of the same intent without a call.
+    pub(super) const fn of_classified(classified: &ClassifiedIntent) -> Self {
+        if classified.in_full {
+            Self::Assumed
+        } else {
+            Self::Expected(classified.intent)
         }
     }
 }
@@ -130,6 +156,7 @@ pub(super) async fn classify_line(
         IntentSource::Statement => classified(Intent::Chat, INTENT_SOURCE_STATEMENT, false),
         IntentSource::Assumed => classified(Intent::Memory, "not asked", true),
         IntentSource::Shown => classified(Intent::Chat, "the reply was given", false),
+        IntentSource::Expected(intent) => classified(intent, INTENT_SOURCE_RULES, false),
         IntentSource::Requested(intent) => classified(intent, "named by the request", false),
         IntentSource::Replaced(intent) => classified(intent, INTENT_SOURCE_REPLACED, false),
     }

@@ -7,6 +7,7 @@ use chrono::TimeDelta;
 use serde::{Deserialize, Serialize};
 
 use colloquy_memory::{
+    authored::IntentClassification,
     scoring::{RecallPreset, RecallWeights},
     summary::SummaryRules,
     tiers::TaskModels,
@@ -51,10 +52,12 @@ pub struct TurnSettings {
     pub max_line_chars: usize,
     /// The maximum number of turns queued behind the running turn, per session; 4.
     pub max_queued: usize,
-    /// How long a turn waits for the previous turn's extraction, in ms; 300.
+    /// How long any turn waits for the previous turn's extraction, in ms; 0.
     pub wait_for_memory_ms: u64,
     /// How long a turn waits if its line points at the previous turn, in ms; 1,500. At least `wait_for_memory_ms` counts.
     pub longest_wait_for_memory_ms: u64,
+    /// When the intent of a line is classified, unless a tier says otherwise; `beside_reply`.
+    pub intent_classification: IntentClassification,
     /// After so many replies of a model, most of them without a state block, the state is extracted from replies without
     /// a block; 4. 0: never.
     pub replies_without_block: u32,

@@ -5,7 +5,7 @@ use std::{borrow::Cow, sync::Arc};
 use serde_json::{Value, json};
 
 use super::{Services, settings::DialogueSettings};
-use colloquy_memory::authored::{Npc, WorldSettings};
+use colloquy_memory::authored::{IntentClassification, Npc, WorldSettings};
 use colloquy_ports::llm::Task;
 
 /// Replaces the fields of `$to` for which `$from` has a value.
@@ -34,6 +34,12 @@ impl Services {
     pub fn reply_model(&self, npc: &Npc) -> Option<String> {
         let own_model = self.models.allowed_npc_model(npc).map(str::to_owned);
         own_model.or_else(|| self.named_model(Task::Reply))
+    }
+
+    /// Returns when the intents of lines are classified.
+    pub(super) fn intent_classification(&self, settings: &WorldSettings) -> IntentClassification {
+        let configured = self.settings.turn.intent_classification;
+        settings.intent_classification.unwrap_or(configured)
     }
 
     /// Returns the model that the tiers name for a task, if the operator allows the model.
@@ -112,6 +118,7 @@ impl DialogueSettings {
         json!({
             "recency_lambda_per_day": recall.recency_lambda_per_day,
             "longest_wait_for_memory_ms": self.turn.longest_wait_for_memory_ms,
+            "intent_classification": self.turn.intent_classification,
             "recall": weights,
             "prompt": {
                 "pinned_tokens": prompt.pinned_tokens, "summary_tokens": prompt.summary_tokens,

@@ -1,11 +1,12 @@
 //! One turn (ARCHITECTURE.md#a-turn): a player's line and an NPC's reply, or one NPC's line to other NPCs.
 //!
-//! Start reading the code here. [`run_turn`] runs the four steps of a turn in order:
+//! Start reading the code here. [`run_turn`] runs the five steps of a turn in order:
 //!
-//! 1. `turn/gather.rs` reads memory, world state and the intent in parallel.
+//! 1. `turn/gather.rs` reads memory and world state in parallel.
 //! 2. `prompt/` assembles the prompt within the token budgets.
-//! 3. `turn/speak.rs` streams the model's reply, and stops at a cut.
-//! 4. `turn/commit.rs` writes the turn, its checkpoint, its state changes and its jobs in one transaction.
+//! 3. `turn/open_reply.rs` asks the model while the intent of the line is classified.
+//! 4. `turn/speak.rs` streams the reply, and stops at a cut.
+//! 5. `turn/commit.rs` writes the turn, its checkpoint, its state changes and its jobs in one transaction.
 
 mod chat_request;
 mod commit;
@@ -18,6 +19,7 @@ mod input;
 mod job_holds;
 mod line_recall;
 pub(super) mod living_scene;
+mod open_reply;
 mod own_name;
 mod speak;
 mod state_block;
@@ -39,7 +41,8 @@ pub use self::{
 };
 use self::{
     commit::commit_reply,
-    speak::{Reply, ReplyRequest, speak_reply, unless_cut},
+    open_reply::{PreparedReply, open_reply},
+    speak::{Reply, speak_reply, unless_cut},
     stopwatch::Stopwatch,
     uncommitted_turn::UncommittedTurn,
 };
@@ -52,14 +55,9 @@ pub(super) use self::{
 };
 use super::{
     Services,
-    intent::IntentSource,
     models::{run_admitted, with_model_time, with_usage_owner},
-    prompt::Prompt,
 };
-use colloquy_memory::{
-    trace::{Timings, TurnTrace},
-    turn::TurnStatus,
-};
+use colloquy_memory::{trace::Timings, turn::TurnStatus};
 use colloquy_ports::ledger::{
     priority::{with_interactive_priority, with_urgent_priority},
     usage::UsageOwner,
@@ -102,32 +100,12 @@ async fn run_turn_steps(
     let budgets = services.models.budgets();
     let reply_steps = async {
         // Each step has its own box. Otherwise the turn's future would be as large as all its steps together.
-        let source = IntentSource::for_turn(&input);
-        let gathering = Box::pin(gather::gather_timed(services, &input, source, &stopwatch));
-        let gathering = gathering.instrument(debug_span!("turn.gather"));
-        let gathered = unless_cut(&mut cut_signal, gathering).await??;
-        let assembling = async { assemble_for_reply(services, &input, &gathered) };
-        let assembling = assembling.instrument(debug_span!("turn.assemble"));
-        let (prompt, assemble_ms) = stopwatch.time_work(assembling).await;
-        let prompt = prompt?;
-        let authored = gathered.authored_words(&input);
-        let mut request = ReplyRequest::from_prompt(&prompt, gathered.counter, authored);
-        request.add_tool_messages(&input);
-        let speaking = Box::pin(speak_reply(
-            services,
-            &input,
-            request,
-            feed,
-            &mut cut_signal,
-            &stopwatch,
-        ));
+        let opening = Box::pin(open_reply(services, &input, &stopwatch));
+        let (prepared, opened) = unless_cut(&mut cut_signal, opening).await??;
+        let request = &prepared.request;
+        let speaking = Box::pin(speak_reply(&input, request, opened, feed, &mut cut_signal, &stopwatch));
         let reply = speaking.instrument(debug_span!("turn.reply")).await?;
-        Ok(SpokenTurn {
-            gathered,
-            prompt,
-            assemble_ms,
-            reply,
-        })
+        Ok(SpokenTurn { prepared, reply })
     };
     let outcome = tokio::time::timeout(limit, async {
         // An admitted turn may finish even if the tenant's budget runs out meanwhile.
@@ -150,29 +128,9 @@ async fn run_turn_steps(
     }
 }
 
-/// Assembles the prompt. No model sees the prompt of a turn that was shown before. Its extraction reads which memories
-/// are known.
-fn assemble_for_reply(services: &Services, input: &TurnInput, gathered: &GatheredContext) -> Result<Prompt, TurnError> {
-    let prompt = gathered.assemble_prompt(services, input);
-    if input.given_reply().is_none() {
-        return prompt;
-    }
-    let trace = prompt.map(|prompt| prompt.trace).unwrap_or_default();
-    Ok(Prompt {
-        trace: TurnTrace {
-            candidates: trace.candidates,
-            unlisted_facts: trace.unlisted_facts,
-            ..TurnTrace::default()
-        },
-        ..Prompt::default()
-    })
-}
-
 /// A turn whose reply is spoken.
-struct SpokenTurn {
-    gathered: GatheredContext,
-    prompt: Prompt,
-    assemble_ms: f64,
+struct SpokenTurn<'i> {
+    prepared: PreparedReply<'i>,
     reply: Reply,
 }
 
@@ -183,14 +141,15 @@ async fn commit_spoken(
     feed: &dyn TurnFeed,
     cut_signal: &watch::Receiver<Option<Cut>>,
     stopwatch: &Stopwatch<'_>,
-    spoken: SpokenTurn,
+    spoken: SpokenTurn<'_>,
 ) -> Result<CommittedTurn, TurnError> {
-    let SpokenTurn {
+    let SpokenTurn { prepared, reply } = spoken;
+    let PreparedReply {
         gathered,
         prompt,
         assemble_ms,
-        reply,
-    } = spoken;
+        ..
+    } = prepared;
     let done_seq = feed.send_done(reply.to_reply_done(input));
     let timings = build_timings(input, stopwatch, &gathered, assemble_ms, &reply);
     let is_cut = reply.status == TurnStatus::Interrupted;

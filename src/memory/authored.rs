@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 pub use super::{
     language::Language,
-    settings::{Greeting, ReplyLanguage, SelfTold, TierSettings, WorldSettings},
+    settings::{Greeting, IntentClassification, ReplyLanguage, SelfTold, TierSettings, WorldSettings},
 };
 use colloquy_core::ids::{FactionId, NpcId, WorldId};
 

@@ -22,6 +22,11 @@ macro_rules! all_settings {
                 /// How long a line that points at the previous turn waits for what that turn taught, in ms; default 1,500.
                 #[schema(maximum = 10_000)]
                 longest_wait_for_memory_ms: u32 { range(max = 10_000) },
+                /// When the intent of a line is classified. `beside_reply`: while the reply is asked for, with the prompt of the
+                /// likeliest intent. `before_reply`: before the reply is asked for. `by_rules`: never, the words of the line
+                /// decide. Default `beside_reply`.
+                #[schema(inline)]
+                intent_classification: $crate::settings::IntentClassification,
                 /// How memories are weighted and selected.
                 #[schema(inline)]
                 recall: $crate::tiers::WorldRecall { custom(tier_group) },
@@ -160,6 +165,20 @@ pub enum Greeting {
     Always,
 }
 
+/// When the intent of a line is classified.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum IntentClassification {
+    /// While the reply is asked for. The prompt has the likeliest intent by the words of the line. The reply waits for the
+    /// classifier, and is asked for again if the classified intent changes the prompt.
+    #[default]
+    BesideReply,
+    /// Before the reply is asked for.
+    BeforeReply,
+    /// Not at all: the words of the line decide.
+    ByRules,
+}
+
 /// The language of an NPC's answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
@@ -231,7 +250,16 @@ macro_rules! single_values {
         })+
     };
 }
-single_values!(f64, u32, i32, bool, SelfTold, Greeting, ReplyLanguage);
+single_values!(
+    f64,
+    u32,
+    i32,
+    bool,
+    SelfTold,
+    Greeting,
+    ReplyLanguage,
+    IntentClassification
+);
 
 fn merge_values<T: TierValue>(upper: Option<&T>, lower: Option<&T>) -> Option<T> {
     match (upper, lower) {

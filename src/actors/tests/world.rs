@@ -31,7 +31,7 @@ use colloquy_dialogue::{
     turn::TurnError,
 };
 use colloquy_memory::{
-    authored::{Language, Npc, Persona, TierSettings, World as AuthoredWorld, WorldSettings},
+    authored::{IntentClassification, Language, Npc, Persona, TierSettings, World as AuthoredWorld, WorldSettings},
     scoring::RecallWeights,
     turn::Turn,
 };
@@ -82,6 +82,7 @@ pub fn test_dialogue_settings() -> DialogueSettings {
             max_queued: 4,
             wait_for_memory_ms: 5_000,
             longest_wait_for_memory_ms: 0,
+            intent_classification: IntentClassification::default(),
             replies_without_block: 0,
             timeout_ms: 60_000,
             seal_s: 30,

@@ -23,6 +23,8 @@ use colloquy_ports::{
 
 /// What becomes of the state block of a reply ([`crate::state_blocks::ReplyBlock`]).
 const REPLY_BLOCK_OUTCOMES: [&str; 4] = ["given", "unneeded", "missing", "extracted"];
+/// What becomes of a reply that was asked for before the intent of its line was known.
+const EARLY_REPLY_OUTCOMES: [&str; 2] = ["kept", "asked_again"];
 /// The shared label.
 const OTHER_LABEL: &str = "other";
 const CALL_SECONDS_BUCKETS: [f64; 12] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0];
@@ -102,6 +104,7 @@ pub struct ModelMetrics {
     resting: IntGaugeVec,
     over_budget: IntCounterVec,
     reply_blocks: IntCounterVec,
+    early_replies: IntCounterVec,
     /// The models in routes.
     models: HashSet<String>,
     tenants: TenantLabels,
@@ -166,6 +169,7 @@ impl ModelMetrics {
                 ),
                 &["model", "outcome"],
             )?,
+            early_replies: early_replies()?,
             models: HashSet::new(),
             tenants: TenantLabels {
                 max_labels: tenant_labels,
@@ -201,6 +205,7 @@ impl ModelMetrics {
         registry.register(Box::new(self.cost.clone()))?;
         registry.register(Box::new(self.resting.clone()))?;
         registry.register(Box::new(self.reply_blocks.clone()))?;
+        registry.register(Box::new(self.early_replies.clone()))?;
         registry.register(Box::new(self.over_budget.clone()))
     }
     /// Gives the models of these routes their own labels.
@@ -272,6 +277,12 @@ impl ModelMetrics {
             .with_label_values(&[self.label_of(model), outcome])
             .inc();
     }
+    /// Counts a reply that was asked for before the intent of the line was known. `is_kept`: the intent did not change
+    /// the prompt.
+    pub(crate) fn record_early_reply(&self, is_kept: bool) {
+        let outcome = EARLY_REPLY_OUTCOMES[usize::from(!is_kept)];
+        self.early_replies.with_label_values(&[outcome]).inc();
+    }
     /// Counts a refusal.
     pub(super) fn record_over_budget(&self, budget: Budgeted) {
         self.over_budget.with_label_values(&[budget.as_str()]).inc();
@@ -284,6 +295,21 @@ impl ModelMetrics {
             OTHER_LABEL
         }
     }
+}
+
+/// Creates both series in advance, for rates.
+fn early_replies() -> prometheus::Result<IntCounterVec> {
+    let replies = IntCounterVec::new(
+        Opts::new(
+            "colloquy_early_replies_total",
+            "Replies that were asked for before the intent of their line was known, by what became of the call",
+        ),
+        &["outcome"],
+    )?;
+    for outcome in EARLY_REPLY_OUTCOMES {
+        replies.with_label_values(&[outcome]);
+    }
+    Ok(replies)
 }
 
 /// Creates the series in advance: a rate over a new series would miss its first refusal.

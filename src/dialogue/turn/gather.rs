@@ -54,6 +54,19 @@ impl GatheredContext {
         })
     }
 
+    /// Replaces the expected intent by the answer of the classifier, which was asked beside the reply.
+    pub(super) fn set_classified_intent(&mut self, classification: Classification) {
+        let Classification {
+            mut classified,
+            intent_ms,
+            ..
+        } = classification;
+        self.calls.extend(classified.call.take());
+        self.notes.extend(classified.note_of_failure(IntentSource::Model));
+        self.timings.intent = intent_ms;
+        self.intent = classified;
+    }
+
     /// Returns the names that the player has told the NPC, the first told first.
     pub(crate) fn known_player_names(&self, input: &TurnInput) -> Vec<&str> {
         let reader = PromptReader {
@@ -93,7 +106,8 @@ pub(crate) async fn gather_for_preview(
     classify: IntentSource,
 ) -> Result<GatheredContext, TurnError> {
     let watch = Stopwatch::start_at(input.accepted_at, services.clock.as_ref());
-    Box::pin(gather_timed(services, input, classify, &watch)).await
+    let state = StateOfTurn::new(services, input);
+    Box::pin(gather_timed(services, input, classify, &state, &watch)).await
 }
 
 /// Gathers the context in parallel.
@@ -105,9 +119,9 @@ pub(super) async fn gather_timed(
     services: &Services,
     input: &TurnInput,
     classify: IntentSource,
+    state: &StateOfTurn<'_>,
     watch: &Stopwatch<'_>,
 ) -> Result<GatheredContext, TurnError> {
-    let state = StateOfTurn::new(services, input);
     let FirstReads {
         world_state,
         scene,
@@ -117,7 +131,7 @@ pub(super) async fn gather_timed(
         calls,
         mut recalled,
         mut reads,
-    } = read_before_search(services, input, classify, &state, watch).await?;
+    } = read_before_search(services, input, classify, state, watch).await?;
     let Classification {
         classified, intent_ms, ..
     } = &classification;
@@ -285,13 +299,17 @@ async fn read_side_by_side<'a>(
 }
 
 /// The intent of a line, with the scenarios that the classifier has read.
-struct Classification {
+pub(super) struct Classification {
     known_scenarios: KnownScenarios,
-    classified: ClassifiedIntent,
+    pub classified: ClassifiedIntent,
     intent_ms: f64,
 }
 
-async fn classify_timed(
+/// Returns the intent of the line, and how long the classifier took.
+///
+/// # Errors
+/// The store's. A classifier that fails is no error.
+pub(super) async fn classify_timed(
     services: &Services,
     input: &TurnInput,
     classify: IntentSource,

@@ -10,6 +10,7 @@ use super::{
     chat_request::{CalledTools, ReplyEnd},
     continuation::ReplyBeginning,
     input::{Cut, TurnError, TurnFeed, TurnInput},
+    open_reply::OpenedStream,
     own_name::OwnNameFilter,
     stopwatch::Stopwatch,
 };
@@ -77,7 +78,21 @@ pub(super) struct ReplyRequest<'a> {
     pub authored: Option<AuthoredWords<'a>>,
 }
 
+/// Where the words of a reply come from.
+pub(super) enum ReplyCall<'a> {
+    Authored(AuthoredWords<'a>),
+    Model(Vec<ChatMessage>),
+}
+
 impl<'a> ReplyRequest<'a> {
+    /// Takes the messages out of the request, for the call. A request is sent once.
+    pub(super) fn take_call(&mut self) -> ReplyCall<'a> {
+        match self.authored {
+            Some(words) => ReplyCall::Authored(words),
+            None => ReplyCall::Model(std::mem::take(&mut self.messages)),
+        }
+    }
+
     /// Builds the request from an assembled prompt.
     pub(super) fn from_prompt(prompt: &Prompt, counter: TokenCounter, authored: Option<AuthoredWords<'a>>) -> Self {
         Self {
@@ -113,29 +128,26 @@ impl Reply {
     }
 }
 
-/// Asks the reply model and sends its text to the feed.
+/// Sends the text of a reply to the feed as the model gives the text.
 pub(super) async fn speak_reply(
-    services: &Services,
     input: &TurnInput,
-    question: ReplyRequest<'_>,
+    question: &ReplyRequest<'_>,
+    opened: OpenedStream,
     feed: &dyn TurnFeed,
     cut_signal: &mut watch::Receiver<Option<Cut>>,
     stopwatch: &Stopwatch<'_>,
 ) -> Result<Reply, TurnError> {
-    let began_ms = stopwatch.total_ms();
+    let OpenedStream {
+        chunks,
+        mut call,
+        began_ms,
+    } = opened;
     let mut voice = ReplyWriter::new(input, feed);
     if question.authored.is_some() {
         voice.own_name = OwnNameFilter::inactive();
     }
     let is_given = question.authored.is_some_and(|words| words.origin == GIVEN_REPLY);
-    let (opened, mut call) = if let Some(words) = question.authored {
-        authored_stream(words)
-    } else {
-        let model_request = reply_call(services, input, question.messages);
-        let opening = services.models.request_stream(&input.scope, model_request);
-        unless_cut(cut_signal, opening).await?
-    };
-    let streamed = read_stream(&mut voice, opened?, is_given, cut_signal, stopwatch, began_ms).await?;
+    let streamed = read_stream(&mut voice, chunks?, is_given, cut_signal, stopwatch, began_ms).await?;
     let reply_ms = stopwatch.total_ms() - began_ms;
     let usage = streamed.usage.unwrap_or_else(|| Usage {
         prompt_tokens: question.prompt_tokens,
@@ -246,8 +258,8 @@ async fn read_stream(
     }
 }
 
-/// Returns the call of the reply model.
-fn reply_call(services: &Services, input: &TurnInput, messages: Vec<ChatMessage>) -> ModelRequest {
+/// Returns the request for the reply model.
+pub(super) fn model_request(services: &Services, input: &TurnInput, messages: Vec<ChatMessage>) -> ModelRequest {
     ModelRequest {
         task: Task::Reply,
         messages,
@@ -278,7 +290,7 @@ pub(crate) const AUTHORED_GREETING: &str = "persona.greeting";
 pub(crate) const GIVEN_REPLY: &str = "chat.transcript";
 
 /// Returns a stream of an authored text. The text needs no model and costs nothing.
-fn authored_stream(
+pub(super) fn authored_stream(
     words: AuthoredWords<'_>,
 ) -> (Result<BoxStream<'static, Result<Chunk, LlmError>>, LlmError>, CallTrace) {
     let call = CallTrace {

@@ -91,16 +91,28 @@ pub fn asks_nothing(line: &str, reply_before: &str) -> bool {
     if count < MIN_WORDS
         || (count <= MAX_WORDS_OF_ANSWER && may_answer())
         || (count <= MAX_WORDS_AFTER_AND && words.starts_with(" and "))
-        || ASKING_PHRASES.iter().any(|phrase| occur_in_order(&words, phrase))
     {
         return false;
     }
+    let is_korean = line.chars().any(is_hangul);
+    (is_korean || is_english(&words)) && !sounds_like_question(&line, &words)
+}
+
+/// True if a line sounds like a question or a request to tell, with or without a mark.
+pub(super) fn asks_something(line: &str) -> bool {
+    let normal_line = normalise_text(line).replace('’', "'");
+    line.contains(QUESTION_MARKS) || sounds_like_question(&normal_line, &padded_words(&normal_line))
+}
+
+/// True for a question or a request to tell. `words`: the padded words of the normalised `line`.
+fn sounds_like_question(line: &str, words: &str) -> bool {
     let mut sentences = line.split(SENTENCE_ENDS);
-    if line.chars().any(is_hangul) {
-        !sentences.any(ends_like_korean_question)
+    let is_question = if line.chars().any(is_hangul) {
+        sentences.any(ends_like_korean_question)
     } else {
-        is_english(&words) && !sentences.any(sounds_like_english_question) && !has_inversion(&words)
-    }
+        sentences.any(sounds_like_english_question) || has_inversion(words)
+    };
+    is_question || ASKING_PHRASES.iter().any(|phrase| occur_in_order(words, phrase))
 }
 
 fn ends_like_korean_question(sentence: &str) -> bool {
@@ -133,12 +145,12 @@ fn has_inversion(words: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     /// Lines in the style of players, sorted by people with the rules of the classifier's prompt: language, intent, the
     /// NPC's last line (or empty), and the player's line.
-    const SORTED_LINES: &str = include_str!("../../../tests/data/intents.tsv");
+    pub(in crate::keywords) const SORTED_LINES: &str = include_str!("../../../tests/data/intents.tsv");
 
     #[test]
     fn lines_that_ask_nothing_are_small_talk() {

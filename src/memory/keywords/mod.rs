@@ -10,6 +10,7 @@
 
 mod asking;
 mod bm25;
+mod expected_intent;
 mod forgetting;
 mod informative;
 mod korean;
@@ -25,6 +26,7 @@ pub use korean::{is_hangul, with_particle};
 
 pub use asking::asks_nothing;
 pub use bm25::{FactTexts, TermStatistics, bm25_score, bm25_score_by, fact_terms, keyword_factor, search_terms};
+pub use expected_intent::expected_intent;
 pub use forgetting::asks_to_forget;
 pub use informative::{informative_terms, informative_words, is_small_talk, is_small_talk_word};
 pub use name_words::{

@@ -21,11 +21,15 @@ pub(super) fn parse_phrases(data: &'static str) -> Vec<Vec<ReferencePhrase>> {
     data.lines()
         .map(str::trim)
         .filter(|line| !line.is_empty() && !line.starts_with('#'))
-        .map(|line| {
-            line.split(" + ")
-                .map(|part| part.strip_suffix('$').map_or((part, false), |phrase| (phrase, true)))
-                .collect()
-        })
+        .map(parse_phrase)
+        .collect()
+}
+
+/// Parses the parts of a phrase, joined by `+`, each with a `$` if it must end where a word ends.
+pub(super) fn parse_phrase(phrase: &'static str) -> Vec<ReferencePhrase> {
+    let parts = phrase.split(" + ");
+    parts
+        .map(|part| part.strip_suffix('$').map_or((part, false), |phrase| (phrase, true)))
         .collect()
 }
 

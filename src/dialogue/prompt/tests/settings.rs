@@ -4,7 +4,7 @@ use crate::settings::{
     CurationSettings, DialogueSettings, FixedBudgets, JobSettings, PassLimits, PromptSettings, RecallSettings,
     RetentionSettings, SaveSettings, ScenarioSettings, SummarySettings, TurnSettings,
 };
-use colloquy_memory::scoring::RecallWeights;
+use colloquy_memory::{authored::IntentClassification, scoring::RecallWeights};
 
 pub(super) fn settings() -> DialogueSettings {
     DialogueSettings {
@@ -13,6 +13,7 @@ pub(super) fn settings() -> DialogueSettings {
             max_queued: 4,
             wait_for_memory_ms: 300,
             longest_wait_for_memory_ms: 0,
+            intent_classification: IntentClassification::default(),
             replies_without_block: 0,
             timeout_ms: 120_000,
             seal_s: 30,

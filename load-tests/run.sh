@@ -27,17 +27,22 @@ print("-" if value is None else f"{value:.2f}")
 PY
 }
 
-# The latency added by the server, from its histogram: p50, p95 and p99 in ms (interpolated), and the count.
-added() {
+# Of a histogram of the server: p50, p95 and p99 in ms (interpolated), and the count.
+quantiles_of() { # histogram, with the labels before `le`
   curl -fsS "$base/metrics" | python3 -c '
 import re, sys
 sys.path.insert(0, sys.argv[1])
 from reading import quantile
-buckets = re.findall(r"colloquy_turn_added_seconds_bucket\{le=\"([^\"]+)\"\} (\S+)", sys.stdin.read())
+buckets = re.findall(re.escape(sys.argv[2]) + r"le=\"([^\"]+)\"\} (\S+)", sys.stdin.read())
 buckets = [(bound, float(count)) for bound, count in buckets]
 if buckets and buckets[-1][1]: print(*(f"{quantile(buckets, q) * 1000:.2f}" for q in (.5, .95, .99)), f"{buckets[-1][1]:.0f}")
 else: print("- - - 0")
-' "$here/report"
+' "$here/report" "$1"
+}
+
+# The latency added by the server.
+added() {
+  quantiles_of 'colloquy_turn_added_seconds_bucket{'
 }
 
 # The curation passes of the run.
@@ -232,23 +237,24 @@ flood() {
 
 # Every line teaches a fact. Memories grow, and turns must not become slower.
 soak() {
-  local duration="${SOAK:-120}" turns p50 p95 p99 measured
+  local duration="${SOAK:-120}" turns p50 p95 p99 measured said_p50 said_p99
   # Two facts per turn: the line's fact and one more.
   begin --facts-per-turn 1
   TEACHES=1 load soak ws-dialogue.js RATE="${SOAK_RATE:-50}" SESSIONS=50 GROWING=1
   read -r p50 p95 p99 measured < <(added)
+  read -r said_p50 _ said_p99 _ < <(quantiles_of 'colloquy_job_lag_seconds_bucket{kind="extract_facts",')
   turns="$(stat "$out" turns count)"
   echo
   echo "soak ($stack): ${SOAK_RATE:-50} turns/s for $duration s, each of which teaches the same NPC something new"
   echo "  turns                $turns, failed $(stat "$out" turns_failed value)"
   echo "  added by the server  p50 $p50 ms, p99 $p99 ms"
-  echo "  learned              $learning s after the last turn"
+  echo "  said to recallable   p50 $said_p50 ms, p99 $said_p99 ms, from the commit of a turn; the last one $learning s"
   if ! python3 "$here/report/halves.py" "$talk"; then
     echo "  turns get slower as memories grow"
     failures=$((failures + 1))
   fi
   cpu_of "$turns"
-  record soak asked="${SOAK_RATE:-50}" seconds="$duration" turns="$turns" failed="$(stat "$out" turns_failed value)" added_p50="$p50" added_p99="$p99" learning="$learning" k6="$code" "${costs[@]}"
+  record soak asked="${SOAK_RATE:-50}" seconds="$duration" turns="$turns" failed="$(stat "$out" turns_failed value)" added_p50="$p50" added_p99="$p99" said_p50="$said_p50" said_p99="$said_p99" learning="$learning" k6="$code" "${costs[@]}"
   [ "$code" = 0 ] || complain soak
   stop_all
 }

@@ -16,7 +16,12 @@ ROWS = {
         ("resident, MiB", "resident_mib"),
     ],
     "peak": [("turns/s", "rate"), ("server CPU a turn, ms", "cpu_server"), ("Postgres CPU a turn, ms", "cpu_postgres")],
-    "soak": [("server CPU a turn, ms", "cpu_server"), ("Postgres CPU a turn, ms", "cpu_postgres")],
+    "soak": [
+        ("server CPU a turn, ms", "cpu_server"),
+        ("Postgres CPU a turn, ms", "cpu_postgres"),
+        ("said to recallable, p50, ms", "said_p50"),
+        ("said to recallable, p99, ms", "said_p99"),
+    ],
     "first-word": [("first word at the client, p50, ms", "first_p50"), ("first word at the client, p99, ms", "first_p99")],
     "where": [("statements a turn", "statements"), ("trips a turn", "trips"), ("time inside Postgres a turn, ms", "inside")],
 }

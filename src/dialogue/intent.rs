@@ -75,15 +75,6 @@ impl IntentSource {
     pub(super) fn likeliest(input: &TurnInput) -> Self {
         Self::Expected(keywords::expected_intent(&input.line))
     }
-
-    /// Returns the source of the same intent without a call.
-    pub(super) const fn of_classified(classified: &ClassifiedIntent) -> Self {
-        if classified.in_full {
-            Self::Assumed
-        } else {
-            Self::Expected(classified.intent)
-        }
-    }
 }
 
 /// True if a line asks nothing. Where players choose the language, the answer is false, because only English and Korean

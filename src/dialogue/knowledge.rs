@@ -110,7 +110,7 @@ macro_rules! kinds_of_knowledge {
         }
 
         /// What a turn read of each kind before its intent was known.
-        #[derive(Default)]
+        #[derive(Clone, Default)]
         pub(crate) struct EarlyReads<'a> {
             $(pub $kind: <$Kind as KindOfKnowledge>::Read<'a>,)+
         }

@@ -41,10 +41,12 @@ pub use self::{
 };
 use self::{
     commit::commit_reply,
+    gather::Gathering,
     open_reply::{PreparedReply, open_reply},
     speak::{Reply, speak_reply, unless_cut},
     stopwatch::Stopwatch,
     uncommitted_turn::UncommittedTurn,
+    world_state::StateOfTurn,
 };
 pub(super) use self::{
     commit::new_state_changes,
@@ -98,9 +100,15 @@ async fn run_turn_steps(
     let stopwatch = Stopwatch::start_at(input.accepted_at, services.clock.as_ref());
     let limit = Duration::from_millis(services.settings.turn.timeout_ms);
     let budgets = services.models.budgets();
+    let state = StateOfTurn::new(services, &input);
     let reply_steps = async {
         // Each step has its own box. Otherwise the turn's future would be as large as all its steps together.
-        let opening = Box::pin(open_reply(services, &input, &stopwatch));
+        let opening = Box::pin(open_reply(Gathering {
+            services,
+            input: &input,
+            state: &state,
+            watch: &stopwatch,
+        }));
         let (prepared, opened) = unless_cut(&mut cut_signal, opening).await??;
         let request = &prepared.request;
         let speaking = Box::pin(speak_reply(&input, request, opened, feed, &mut cut_signal, &stopwatch));

@@ -24,6 +24,11 @@ impl ClassifiedIntent {
         self.in_full || self.intent != Intent::Chat
     }
 
+    /// True if a turn with either intent gathers the same.
+    pub fn needs_same_as(&self, other: &Self) -> bool {
+        (self.intent, self.in_full) == (other.intent, other.in_full)
+    }
+
     /// Returns an intent that recalls in full, because a failed classifier must not hide memories.
     pub(super) fn assume_full_recall(reason: impl std::fmt::Display, call: Option<CallTrace>) -> Self {
         Self {

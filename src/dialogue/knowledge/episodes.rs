@@ -57,7 +57,7 @@ const BYTES_AROUND_TURN: usize = 80;
 const LEAST_BYTES_PER_TOKEN: usize = 2;
 
 /// The episodes that a turn has read, before the line's embedding is known.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct ReadEpisodes {
     /// The turns of standing episodes: of the newest and of the most important.
     standing: BTreeSet<TurnId>,

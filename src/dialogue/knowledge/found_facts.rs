@@ -29,6 +29,7 @@ use colloquy_memory::{
 use colloquy_ports::ledger::facts::RecallBody;
 
 /// Found facts, scored and confirmed.
+#[derive(Clone)]
 pub(crate) struct FoundFacts {
     /// Best first.
     pub hits: Vec<RecallHit>,

@@ -24,7 +24,7 @@ use colloquy_memory::{
 /// NPC now. The table in `knowledge.rs` has a row for each kind.
 pub(crate) trait KindOfKnowledge: Default {
     /// The rows that are read before the intent of the line is known.
-    type Read<'a>: Default;
+    type Read<'a>: Clone + Default;
     /// What a prompt shows of the kind.
     type Section<'a>: Section
     where

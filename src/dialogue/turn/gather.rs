@@ -17,10 +17,7 @@ use crate::{
     Services,
     disclosure::{self, Gate, MAX_STANDING_FACTS, PreparedRemovals},
     intent::{ClassifiedIntent, IntentSource, SearchedSources, classify_line},
-    knowledge::{
-        EarlyReading, EarlyReads, FoundFacts, GatheredKnowledge, LineSearch, player_own_names,
-        scenarios::{self, KnownScenarios},
-    },
+    knowledge::{EarlyReading, EarlyReads, FoundFacts, GatheredKnowledge, LineSearch, player_own_names},
     prompt::{self, DeadCharacter, Prompt, PromptContext, PromptReader},
     recall,
     scene::{Scene, SceneMember},
@@ -30,7 +27,6 @@ use colloquy_memory::{
     game_clock::GameClock,
     state::WorldState,
     tokens::TokenCounter,
-    trace::{CallTrace, TopicGate},
 };
 use colloquy_ports::{StoreResult, ledger::facts::StandingMemory, llm::Task};
 
@@ -54,15 +50,15 @@ impl GatheredContext {
         })
     }
 
-    /// Replaces the expected intent by the answer of the classifier, which was asked beside the reply.
-    pub(super) fn set_classified_intent(&mut self, classification: Classification) {
+    /// Sets the intent. Only a classifier's answer with the same needs may replace an expected intent.
+    pub(super) fn set_intent(&mut self, classification: Classification) {
         let Classification {
             mut classified,
+            failure,
             intent_ms,
-            ..
         } = classification;
         self.calls.extend(classified.call.take());
-        self.notes.extend(classified.note_of_failure(IntentSource::Model));
+        self.notes.extend(failure);
         self.timings.intent = intent_ms;
         self.intent = classified;
     }
@@ -103,97 +99,225 @@ impl GatheredContext {
 pub(crate) async fn gather_for_preview(
     services: &Services,
     input: &TurnInput,
-    classify: IntentSource,
+    source: IntentSource,
 ) -> Result<GatheredContext, TurnError> {
     let watch = Stopwatch::start_at(input.accepted_at, services.clock.as_ref());
     let state = StateOfTurn::new(services, input);
-    Box::pin(gather_timed(services, input, classify, &state, &watch)).await
-}
-
-/// Gathers the context in parallel.
-///
-/// Recall is speculative: it does not wait for the intent. The assembly of the prompt leaves out unneeded results. An
-/// intent therefore costs only the time that its call takes longer than recall. With `recall.speculative` off, the
-/// intent comes first, and the search covers only the needs of the intent.
-pub(super) async fn gather_timed(
-    services: &Services,
-    input: &TurnInput,
-    classify: IntentSource,
-    state: &StateOfTurn<'_>,
-    watch: &Stopwatch<'_>,
-) -> Result<GatheredContext, TurnError> {
-    let FirstReads {
-        world_state,
-        scene,
-        witnesses,
-        classification,
-        gate,
-        calls,
-        mut recalled,
-        mut reads,
-    } = read_before_search(services, input, classify, state, watch).await?;
-    let Classification {
-        classified, intent_ms, ..
-    } = &classification;
-    let StandingMemory {
-        mut facts,
-        taken_out: removed_statements,
-        ended_promises,
-        ..
-    } = std::mem::take(&mut recalled.standing);
-    let removals = PreparedRemovals::new(&removed_statements);
-    facts.extend(disclosure::retain_unforgotten(&removals, ended_promises));
-    let standing = Gate::of_turn(services, input).open_facts(facts).await?;
-    if input.is_greeting() {
-        recalled.keep_facts_for_greeting();
-    }
-    let meeting = reads.identity.as_ref();
-    let told_texts = disclosure::redact_texts(&removals, &input.dialogue, &input.history, &input.summaries, meeting);
-    reads.lore = recalled.lore.take();
-    reads.found_facts = FoundFacts {
-        hits: std::mem::take(&mut recalled.hits),
-        found_count: recalled.found_count,
-        gate,
-    };
-    let search = LineSearch {
+    let gathering = Gathering {
         services,
         input,
-        state: &world_state,
-        classified,
-        embedding: recalled.embedding.as_deref(),
-        terms: recalled.telling_terms(),
-        standing: &Arc::new(standing),
-        removals: &removals,
-        told_texts: &told_texts,
+        state: &state,
+        watch: &watch,
     };
-    let (mut knowledge, locks_before) =
-        tokio::try_join!(Box::pin(GatheredKnowledge::find_all(&search, reads)), async {
-            Ok(disclosure::locks_before_turn(services, input).await?)
-        })?;
-    keep_to_tells(&mut knowledge);
-    let searched = SearchedSources {
-        facts: services.settings.recall.speculative || NeededSearches::for_intent(input, classified).facts,
-        scenarios: knowledge.scenarios.past.is_some(),
-        overheard: !knowledge.overheard.is_empty(),
-    };
-    let timings = recalled.timings(*intent_ms);
-    Ok(GatheredContext {
-        scene,
-        witnesses,
-        not_searched: classified.list_unsearched(input, searched),
-        query: recalled.query.text,
-        redacted: told_texts.redacting_facts(&removals, knowledge.episodes.has_redacted()),
-        knowledge,
-        place: prompt::place_of_turn(input, &world_state),
-        state: world_state,
-        state_position: state.position().await?,
-        locks_before,
-        counter: reply_counter(services, &input.npc),
-        calls,
-        timings,
-        notes: recalled.notes,
-        intent: classification.classified,
-    })
+    Box::pin(gathering.gather(source)).await
+}
+
+/// The gathering of one turn's context.
+///
+/// Recall is speculative: it does not wait for the intent. An intent therefore costs only the time that its call takes
+/// longer than recall. With `recall.speculative` off, the intent comes first, and the search covers only the needs of the
+/// intent.
+#[derive(Clone, Copy)]
+pub(super) struct Gathering<'a> {
+    pub services: &'a Services,
+    pub input: &'a TurnInput,
+    pub state: &'a StateOfTurn<'a>,
+    pub watch: &'a Stopwatch<'a>,
+}
+
+/// What a turn reads before it knows what its line asks for.
+#[derive(Clone)]
+pub(super) struct FirstReads<'a> {
+    world_state: Arc<WorldState>,
+    scene: Option<Scene>,
+    witnesses: Vec<SceneMember>,
+    recalled: LineRecall<'a>,
+    reads: EarlyReads<'a>,
+}
+
+/// The intent of a line, with the call of the classifier.
+#[derive(Clone)]
+pub(super) struct Classification {
+    pub classified: ClassifiedIntent,
+    /// A note, if the classifier was asked and its answer was not used.
+    failure: Option<String>,
+    intent_ms: f64,
+}
+
+impl<'a> Gathering<'a> {
+    /// Gathers the context, with one source of the intent.
+    pub(super) async fn gather(self, source: IntentSource) -> Result<GatheredContext, TurnError> {
+        let searches_at_once = self.services.settings.recall.speculative || matches!(source, IntentSource::Assumed);
+        let (first_reads, classification) = if searches_at_once && self.input.given_reply().is_none() {
+            // The intent is asked first: the others work while it is awaited.
+            let (classification, first_reads) = tokio::join!(self.classify(source), self.read_before_intent());
+            (first_reads?, classification?)
+        } else {
+            self.read_after_intent(source).await?
+        };
+        self.find_for_intent(first_reads, classification).await
+    }
+
+    /// Returns the intent of the line.
+    ///
+    /// # Errors
+    /// The store's. A classifier that fails is no error.
+    pub(super) async fn classify(self, source: IntentSource) -> StoreResult<Classification> {
+        // The classifier reads the recently unlocked scenarios.
+        let known_scenarios = self.state.known_scenarios().await?;
+        let classifying = classify_line(self.services, self.input, source, known_scenarios);
+        let (classified, intent_ms) = self
+            .watch
+            .time_work(classifying.instrument(debug_span!("turn.intent")))
+            .await;
+        Ok(Classification {
+            failure: classified.note_of_failure(source),
+            classified,
+            intent_ms,
+        })
+    }
+
+    /// Reads and searches all that the turn may need, whatever its intent.
+    ///
+    /// # Errors
+    /// The store's, or the NPC is dead.
+    pub(super) async fn read_before_intent(self) -> Result<FirstReads<'a>, TurnError> {
+        let (recalled, reads) = tokio::join!(self.recall(NeededSearches::ALL), self.read_early());
+        self.to_first_reads(recalled, reads).await
+    }
+
+    /// Reads the intent, and then searches what the intent needs.
+    async fn read_after_intent(self, source: IntentSource) -> Result<(FirstReads<'a>, Classification), TurnError> {
+        let (classification, reads) = tokio::join!(self.classify(source), self.read_early());
+        let needed = match &classification {
+            Ok(classification) => NeededSearches::for_intent(self.input, &classification.classified),
+            Err(_) => NeededSearches::NONE,
+        };
+        let recalled = self.recall(needed).await;
+        let first_reads = self.to_first_reads(recalled, reads).await?;
+        Ok((first_reads, classification?))
+    }
+
+    async fn read_early(self) -> Result<EarlyReads<'a>, TurnError> {
+        let reading = EarlyReading {
+            services: self.services,
+            input: self.input,
+        };
+        // The first step that needs the state finds the state read.
+        let (reads, state) = tokio::join!(EarlyReads::read_all(&reading), self.state.load());
+        state?;
+        reads
+    }
+
+    async fn recall(self, needed: NeededSearches) -> Result<LineRecall<'a>, TurnError> {
+        let (services, input) = (self.services, self.input);
+        let viewpoint = input.viewpoint();
+        let now = services.clock.now();
+        let gossip = input.world.settings.allows_gossip();
+        let facts = &services.ledger.facts;
+        let standing = facts.load_standing(&input.scope, &viewpoint, gossip, now, MAX_STANDING_FACTS);
+        recall_for_line(services, input, needed, standing, self.state, self.watch).await
+    }
+
+    async fn to_first_reads(
+        self,
+        recalled: Result<LineRecall<'a>, TurnError>,
+        reads: Result<EarlyReads<'a>, TurnError>,
+    ) -> Result<FirstReads<'a>, TurnError> {
+        let world_state = Arc::clone(self.state.load().await?);
+        let scene = scene_of_the_living(self.input, &world_state)?;
+        let witnesses = load_witnesses(self.services, self.input, &world_state).await?;
+        let mut reads = reads?;
+        reads.scenarios = self.state.known_scenarios().await?.clone();
+        Ok(FirstReads {
+            world_state,
+            scene,
+            witnesses,
+            recalled: recalled?,
+            reads,
+        })
+    }
+
+    /// Finds what the prompt may have, with the intent of the line.
+    ///
+    /// # Errors
+    /// The store's, or a template that cannot be rendered.
+    pub(super) async fn find_for_intent(
+        self,
+        first_reads: FirstReads<'a>,
+        classification: Classification,
+    ) -> Result<GatheredContext, TurnError> {
+        let Self { services, input, .. } = self;
+        let FirstReads {
+            world_state,
+            scene,
+            witnesses,
+            mut recalled,
+            mut reads,
+        } = first_reads;
+        let classified = &classification.classified;
+        let StandingMemory {
+            mut facts,
+            taken_out: removed_statements,
+            ended_promises,
+            ..
+        } = std::mem::take(&mut recalled.standing);
+        let removals = PreparedRemovals::new(&removed_statements);
+        facts.extend(disclosure::retain_unforgotten(&removals, ended_promises));
+        let standing = Gate::of_turn(services, input).open_facts(facts).await?;
+        if input.is_greeting() {
+            recalled.keep_facts_for_greeting();
+        }
+        let meeting = reads.identity.as_ref();
+        let told_texts =
+            disclosure::redact_texts(&removals, &input.dialogue, &input.history, &input.summaries, meeting);
+        reads.lore = recalled.lore.take();
+        reads.found_facts = FoundFacts {
+            hits: std::mem::take(&mut recalled.hits),
+            found_count: recalled.found_count,
+            gate: recall::gate_for_turn(input, classified, recalled.query.says_nothing),
+        };
+        let search = LineSearch {
+            services,
+            input,
+            state: &world_state,
+            classified,
+            embedding: recalled.embedding.as_deref(),
+            terms: recalled.telling_terms(),
+            standing: &Arc::new(standing),
+            removals: &removals,
+            told_texts: &told_texts,
+        };
+        let (mut knowledge, locks_before) =
+            tokio::try_join!(Box::pin(GatheredKnowledge::find_all(&search, reads)), async {
+                Ok(disclosure::locks_before_turn(services, input).await?)
+            })?;
+        keep_to_tells(&mut knowledge);
+        let searched = SearchedSources {
+            facts: services.settings.recall.speculative || NeededSearches::for_intent(input, classified).facts,
+            scenarios: knowledge.scenarios.past.is_some(),
+            overheard: !knowledge.overheard.is_empty(),
+        };
+        let mut gathered = GatheredContext {
+            scene,
+            witnesses,
+            not_searched: classified.list_unsearched(input, searched),
+            redacted: told_texts.redacting_facts(&removals, knowledge.episodes.has_redacted()),
+            knowledge,
+            place: prompt::place_of_turn(input, &world_state),
+            state: world_state,
+            state_position: self.state.position().await?,
+            locks_before,
+            counter: reply_counter(services, &input.npc),
+            calls: recalled.call.take().into_iter().collect(),
+            timings: recalled.timings(),
+            query: recalled.query.text,
+            notes: recalled.notes,
+            intent: ClassifiedIntent::clone(classified),
+        };
+        gathered.set_intent(classification);
+        Ok(gathered)
+    }
 }
 
 /// Leaves out the past that only its meaning brings, if the line names something that the NPC keeps to itself.
@@ -202,133 +326,6 @@ fn keep_to_tells(knowledge: &mut GatheredKnowledge) {
     if let Some(past) = knowledge.scenarios.past.as_mut().filter(|_| has_tell) {
         past.leave_out_found_by_meaning();
     }
-}
-
-/// What a turn reads before it knows what it is about.
-struct FirstReads<'a> {
-    world_state: Arc<WorldState>,
-    scene: Option<Scene>,
-    witnesses: Vec<SceneMember>,
-    classification: Classification,
-    /// How closely the hits must match the line.
-    gate: TopicGate,
-    calls: Vec<CallTrace>,
-    recalled: LineRecall<'a>,
-    reads: EarlyReads<'a>,
-}
-
-async fn read_before_search<'a>(
-    services: &'a Services,
-    input: &'a TurnInput,
-    classify: IntentSource,
-    state: &'a StateOfTurn<'a>,
-    watch: &Stopwatch<'_>,
-) -> Result<FirstReads<'a>, TurnError> {
-    let side_by_side = Box::pin(read_side_by_side(services, input, classify, state, watch)).await;
-    let world_state = Arc::clone(state.load().await?);
-    let scene = scene_of_the_living(input, &world_state)?;
-    let witnesses = load_witnesses(services, input, &world_state).await?;
-    let mut recalled = side_by_side.recalled?;
-    let mut classification = side_by_side.classification?;
-    let mut reads = side_by_side.reads?;
-    reads.scenarios = std::mem::take(&mut classification.known_scenarios);
-    let classified = &mut classification.classified;
-    let mut calls: Vec<CallTrace> = recalled.call.take().into_iter().collect();
-    calls.extend(classified.call.take());
-    recalled.notes.extend(classified.note_of_failure(classify));
-    Ok(FirstReads {
-        world_state,
-        scene,
-        witnesses,
-        gate: recall::gate_for_turn(input, classified, recalled.query.says_nothing),
-        classification,
-        calls,
-        recalled,
-        reads,
-    })
-}
-
-/// The reads of a turn that do not wait for each other.
-struct ParallelReads<'a> {
-    recalled: Result<LineRecall<'a>, TurnError>,
-    classification: StoreResult<Classification>,
-    reads: Result<EarlyReads<'a>, TurnError>,
-}
-
-async fn read_side_by_side<'a>(
-    services: &'a Services,
-    input: &'a TurnInput,
-    classify: IntentSource,
-    state: &'a StateOfTurn<'a>,
-    watch: &Stopwatch<'_>,
-) -> ParallelReads<'a> {
-    let viewpoint = input.viewpoint();
-    let now = services.clock.now();
-    let gossip = input.world.settings.allows_gossip();
-    let facts = &services.ledger.facts;
-    let standing = facts.load_standing(&input.scope, &viewpoint, gossip, now, MAX_STANDING_FACTS);
-    let classifying = classify_timed(services, input, classify, state, watch);
-    let reading = EarlyReading { services, input };
-    let reads = async {
-        // The first step that needs the state finds the state read.
-        let (reads, state) = tokio::join!(EarlyReads::read_all(&reading), state.load());
-        state?;
-        reads
-    };
-    let searches_at_once = services.settings.recall.speculative || matches!(classify, IntentSource::Assumed);
-    if searches_at_once && input.given_reply().is_none() {
-        let recalling = recall_for_line(services, input, NeededSearches::ALL, standing, state, watch);
-        // The intent is asked first: the others work while it is awaited.
-        let (classification, recalled, reads) = tokio::join!(classifying, recalling, reads);
-        return ParallelReads {
-            recalled,
-            classification,
-            reads,
-        };
-    }
-    let (classification, reads) = tokio::join!(classifying, reads);
-    let needed = match &classification {
-        Ok(classification) => NeededSearches::for_intent(input, &classification.classified),
-        Err(_) => NeededSearches::NONE,
-    };
-    ParallelReads {
-        recalled: recall_for_line(services, input, needed, standing, state, watch).await,
-        classification,
-        reads,
-    }
-}
-
-/// The intent of a line, with the scenarios that the classifier has read.
-pub(super) struct Classification {
-    known_scenarios: KnownScenarios,
-    pub classified: ClassifiedIntent,
-    intent_ms: f64,
-}
-
-/// Returns the intent of the line, and how long the classifier took.
-///
-/// # Errors
-/// The store's. A classifier that fails is no error.
-pub(super) async fn classify_timed(
-    services: &Services,
-    input: &TurnInput,
-    classify: IntentSource,
-    state: &StateOfTurn<'_>,
-    watch: &Stopwatch<'_>,
-) -> StoreResult<Classification> {
-    // The classifier reads the recently unlocked scenarios, which depend on the state.
-    let known_scenarios = if scenarios::can_tell_past(input) {
-        scenarios::read_known_scenarios(services, input, state.load().await?).await?
-    } else {
-        KnownScenarios::default()
-    };
-    let classifying = classify_line(services, input, classify, &known_scenarios).instrument(debug_span!("turn.intent"));
-    let (classified, intent_ms) = watch.time_work(classifying).await;
-    Ok(Classification {
-        known_scenarios,
-        classified,
-        intent_ms,
-    })
 }
 
 /// Returns the token counter of the model that answers.

@@ -74,6 +74,7 @@ impl NeededSearches {
 }
 
 /// The result of the search.
+#[derive(Clone)]
 pub(super) struct LineRecall<'a> {
     pub query: SearchQuery,
     pub standing: StandingMemory,
@@ -100,11 +101,10 @@ impl LineRecall<'_> {
         }
     }
 
-    pub(super) fn timings(&self, intent_ms: f64) -> Timings {
+    pub(super) fn timings(&self) -> Timings {
         Timings {
             embed: self.embed_ms,
             recall: self.recall_ms,
-            intent: intent_ms,
             ..Timings::default()
         }
     }

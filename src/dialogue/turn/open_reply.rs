@@ -17,12 +17,10 @@ use futures_util::{
 use tracing::{Instrument as _, debug_span};
 
 use super::{
-    gather::{classify_timed, gather_timed},
+    gather::Gathering,
     gathered_context::GatheredContext,
     input::{TurnError, TurnInput},
     speak::{ReplyCall, ReplyRequest, authored_stream, model_request},
-    stopwatch::Stopwatch,
-    world_state::StateOfTurn,
 };
 use crate::{Services, intent::IntentSource, prompt::Prompt};
 use colloquy_memory::{
@@ -51,119 +49,98 @@ pub(super) struct OpenedStream {
 ///
 /// # Errors
 /// Those of the context and the prompt. An error of the model is in the [`OpenedStream`].
-pub(super) async fn open_reply<'i>(
-    services: &Services,
-    input: &'i TurnInput,
-    stopwatch: &Stopwatch<'_>,
-) -> Result<(PreparedReply<'i>, OpenedStream), TurnError> {
-    let opening = ReplyOpening {
-        services,
-        input,
-        state: StateOfTurn::new(services, input),
-        stopwatch,
-    };
+pub(super) async fn open_reply(gathering: Gathering<'_>) -> Result<(PreparedReply<'_>, OpenedStream), TurnError> {
+    let Gathering { services, input, .. } = gathering;
     match IntentSource::for_turn(services, input) {
-        IntentSource::Model if is_classified_beside(services, input) => Box::pin(opening.open_beside_intent()).await,
+        IntentSource::Model if is_classified_beside(services, input) => Box::pin(open_beside_intent(gathering)).await,
         source => {
-            let mut prepared = opening.prepare_reply(source).await?;
-            let opened = opening.open_stream(prepared.request.take_call()).await;
+            let mut prepared = prepare_reply(gathering, gathering.gather(source)).await?;
+            let opened = open_stream(gathering, prepared.request.take_call()).await;
             Ok((prepared, opened))
         }
     }
 }
 
+/// True if the reply is asked for while the classifier answers. Without speculative recall, the intent comes first.
 fn is_classified_beside(services: &Services, input: &TurnInput) -> bool {
-    services.intent_classification(&input.world.settings) == IntentClassification::BesideReply
+    let classification = services.intent_classification(&input.world.settings);
+    classification == IntentClassification::BesideReply && services.settings.recall.speculative
 }
 
-/// The beginning of one turn's reply.
-struct ReplyOpening<'a, 'i> {
-    services: &'a Services,
-    input: &'i TurnInput,
-    state: StateOfTurn<'a>,
-    stopwatch: &'a Stopwatch<'a>,
+/// Asks for the reply with the likeliest intent, and for the intent. If the classifier answers before the prompt is
+/// ready, nothing is asked for early.
+async fn open_beside_intent(gathering: Gathering<'_>) -> Result<(PreparedReply<'_>, OpenedStream), TurnError> {
+    let mut classifying = Box::pin(maybe_done(gathering.classify(IntentSource::Model)));
+    let first_reads = run_beside(classifying.as_mut(), gathering.read_before_intent()).await?;
+    let prepare =
+        |first_reads, classification| prepare_reply(gathering, gathering.find_for_intent(first_reads, classification));
+    if let Some(classification) = classifying.as_mut().take_output() {
+        let mut prepared = prepare(first_reads, classification?).await?;
+        let opened = open_stream(gathering, prepared.request.take_call()).await;
+        return Ok((prepared, opened));
+    }
+    let likeliest = gathering.classify(IntentSource::likeliest(gathering.input)).await?;
+    let mut prepared = run_beside(classifying.as_mut(), prepare(first_reads.clone(), likeliest)).await?;
+    let mut opening = Box::pin(maybe_done(open_stream(gathering, prepared.request.take_call())));
+    run_beside(opening.as_mut(), classifying.as_mut()).await;
+    let classification = finish(classifying.as_mut()).await?;
+    let mut is_same_prompt = true;
+    if classification.classified.needs_same_as(&prepared.gathered.intent) {
+        prepared.gathered.set_intent(classification);
+    } else {
+        let prepared_again = run_beside(opening.as_mut(), prepare(first_reads, classification)).await?;
+        is_same_prompt = prepared_again.prompt.messages == prepared.prompt.messages;
+        prepared = prepared_again;
+    }
+    gathering.services.models.metrics().record_early_reply(is_same_prompt);
+    let opened = if is_same_prompt {
+        finish(opening.as_mut()).await
+    } else {
+        drop(opening);
+        let note = "the reply was asked for twice: first with the prompt for another intent";
+        prepared.gathered.notes.push(note.to_owned());
+        open_stream(gathering, prepared.request.take_call()).await
+    };
+    Ok((prepared, opened))
 }
 
-impl<'i> ReplyOpening<'_, 'i> {
-    /// Asks for the reply with the likeliest intent, and for the intent. If the classifier answers before the prompt is
-    /// ready, nothing is asked for early.
-    async fn open_beside_intent(&self) -> Result<(PreparedReply<'i>, OpenedStream), TurnError> {
-        let likeliest = IntentSource::likeliest(self.input);
-        let classifying = classify_timed(
-            self.services,
-            self.input,
-            IntentSource::Model,
-            &self.state,
-            self.stopwatch,
-        );
-        let mut classifying = Box::pin(maybe_done(classifying));
-        let mut prepared = run_beside(classifying.as_mut(), self.prepare_reply(likeliest)).await?;
-        let mut opening = Box::pin(maybe_done(self.open_stream(prepared.request.take_call())));
-        let is_asked_early = classifying.as_mut().output_mut().is_none();
-        if is_asked_early {
-            run_beside(opening.as_mut(), classifying.as_mut()).await;
-        }
-        let classification = finish(classifying.as_mut()).await?;
-        let source = IntentSource::of_classified(&classification.classified);
-        let mut is_same_prompt = true;
-        if source != likeliest {
-            let preparing = self.prepare_reply(source);
-            let prepared_again = if is_asked_early {
-                run_beside(opening.as_mut(), preparing).await?
-            } else {
-                preparing.await?
-            };
-            is_same_prompt = prepared_again.prompt.messages == prepared.prompt.messages;
-            prepared = prepared_again;
-        }
-        prepared.gathered.set_classified_intent(classification);
-        if is_asked_early {
-            self.services.models.metrics().record_early_reply(is_same_prompt);
-        }
-        let opened = if is_same_prompt {
-            finish(opening.as_mut()).await
-        } else {
-            drop(opening);
-            if is_asked_early {
-                let note = "the reply was asked for twice: first with the prompt for another intent";
-                prepared.gathered.notes.push(note.to_owned());
-            }
-            self.open_stream(prepared.request.take_call()).await
-        };
-        Ok((prepared, opened))
-    }
+/// Assembles the prompt from the context.
+async fn prepare_reply<'i>(
+    gathering: Gathering<'i>,
+    gathered: impl Future<Output = Result<GatheredContext, TurnError>>,
+) -> Result<PreparedReply<'i>, TurnError> {
+    let Gathering {
+        services, input, watch, ..
+    } = gathering;
+    let gathered = Box::pin(gathered.instrument(debug_span!("turn.gather"))).await?;
+    let assembling = async { assemble_for_reply(services, input, &gathered) };
+    let (prompt, assemble_ms) = watch
+        .time_work(assembling.instrument(debug_span!("turn.assemble")))
+        .await;
+    let prompt = prompt?;
+    let authored = gathered.authored_words(input);
+    let mut request = ReplyRequest::from_prompt(&prompt, gathered.counter, authored);
+    request.add_tool_messages(input);
+    Ok(PreparedReply {
+        gathered,
+        prompt,
+        assemble_ms,
+        request,
+    })
+}
 
-    async fn prepare_reply(&self, source: IntentSource) -> Result<PreparedReply<'i>, TurnError> {
-        let (services, input) = (self.services, self.input);
-        let gathering = Box::pin(gather_timed(services, input, source, &self.state, self.stopwatch));
-        let gathered = gathering.instrument(debug_span!("turn.gather")).await?;
-        let assembling = async { assemble_for_reply(services, input, &gathered) };
-        let assembling = assembling.instrument(debug_span!("turn.assemble"));
-        let (prompt, assemble_ms) = self.stopwatch.time_work(assembling).await;
-        let prompt = prompt?;
-        let authored = gathered.authored_words(input);
-        let mut request = ReplyRequest::from_prompt(&prompt, gathered.counter, authored);
-        request.add_tool_messages(input);
-        Ok(PreparedReply {
-            gathered,
-            prompt,
-            assemble_ms,
-            request,
-        })
-    }
-
-    async fn open_stream(&self, call: ReplyCall<'_>) -> OpenedStream {
-        let began_ms = self.stopwatch.total_ms();
-        let (chunks, call) = match call {
-            ReplyCall::Authored(words) => authored_stream(words),
-            ReplyCall::Model(messages) => {
-                let model_request = model_request(self.services, self.input, messages);
-                let opening = self.services.models.request_stream(&self.input.scope, model_request);
-                opening.instrument(debug_span!("turn.ask")).await
-            }
-        };
-        OpenedStream { chunks, call, began_ms }
-    }
+async fn open_stream(gathering: Gathering<'_>, call: ReplyCall<'_>) -> OpenedStream {
+    let began_ms = gathering.watch.total_ms();
+    let (chunks, call) = match call {
+        ReplyCall::Authored(words) => authored_stream(words),
+        ReplyCall::Model(messages) => {
+            let Gathering { services, input, .. } = gathering;
+            let request = model_request(services, input, messages);
+            let opening = services.models.request_stream(&input.scope, request);
+            opening.instrument(debug_span!("turn.ask")).await
+        }
+    };
+    OpenedStream { chunks, call, began_ms }
 }
 
 /// Runs `work` to its end, and `beside` as far as it comes meanwhile.

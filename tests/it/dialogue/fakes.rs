@@ -35,6 +35,8 @@ pub enum QueuedAnswer {
 pub struct QueuedLlm {
     told: Mutex<HashMap<Task, VecDeque<QueuedAnswer>>>,
     asked: Mutex<Vec<LlmRequest>>,
+    /// Calls of this task get no answer.
+    pub holds: watch::Sender<Option<Task>>,
 }
 
 impl QueuedLlm {
@@ -76,6 +78,13 @@ impl QueuedLlm {
         let reply = asked.iter().rev().find(|request| request.task == Task::Reply).unwrap();
         reply.messages.last().unwrap().content.clone()
     }
+    /// Records the request and returns its answer, as soon as the task is not held.
+    async fn answer_when_free(&self, request: &LlmRequest) -> QueuedAnswer {
+        let answer = self.next_answer(request);
+        let mut holds = self.holds.subscribe();
+        let _ = holds.wait_for(|held| *held != Some(request.task)).await;
+        answer
+    }
     fn next_answer(&self, request: &LlmRequest) -> QueuedAnswer {
         self.asked.lock().push(request.clone());
         let told = self.told.lock().get_mut(&request.task).and_then(VecDeque::pop_front);
@@ -102,7 +111,7 @@ impl QueuedLlm {
 #[async_trait]
 impl Llm for QueuedLlm {
     async fn complete_chat(&self, request: &LlmRequest) -> Result<Completion, LlmError> {
-        match self.next_answer(request) {
+        match self.answer_when_free(request).await {
             QueuedAnswer::Text(text) => Ok(Completion {
                 text,
                 usage: colloquy::memory::turn::Usage::default(),
@@ -117,7 +126,7 @@ impl Llm for QueuedLlm {
     }
     async fn stream_chat(&self, request: &LlmRequest) -> Result<BoxStream<'static, Result<Chunk, LlmError>>, LlmError> {
         let said = |pieces: Vec<String>| stream::iter(pieces.into_iter().map(|piece| Ok(Chunk::Text(piece))));
-        Ok(match self.next_answer(request) {
+        Ok(match self.answer_when_free(request).await {
             QueuedAnswer::Text(text) => said(vec![text]).boxed(),
             QueuedAnswer::Pieces(pieces) => said(pieces).boxed(),
             QueuedAnswer::Broken(pieces) => said(pieces)

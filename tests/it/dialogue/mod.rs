@@ -6,6 +6,7 @@ mod canaries;
 mod consolidation;
 mod curation;
 mod cuts;
+mod early_replies;
 mod episodes;
 mod fakes;
 mod faults;
@@ -615,6 +616,15 @@ impl TestDialogue<'_> {
         let explained = explain::explain_turn(&stage.services, &stage.scope, dialogue, number, false).await;
         match explained.unwrap() {
             TurnExplanation::Explained(explanation) => explanation.explained,
+            other => panic!("{other:?}"),
+        }
+    }
+    /// True if the prompt of a turn, assembled again, is the same.
+    pub async fn is_verified(&self, number: u32) -> bool {
+        let (stage, dialogue) = (self.stage, &self.open.dialogue);
+        let explained = explain::explain_turn(&stage.services, &stage.scope, dialogue, number, true).await;
+        match explained.unwrap() {
+            TurnExplanation::Explained(explanation) => explanation.explained.verification.unwrap().same == Some(true),
             other => panic!("{other:?}"),
         }
     }

@@ -27,7 +27,7 @@ const MAX_OUTCOMES_CHARS: usize = 1_200;
 const ACTION_TOKENS: u32 = 1_400;
 
 /// The actions that a turn reads before its intent is known.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct ActionReads {
     /// The actions that the NPC asked for: those that are settled, and then those that wait.
     requests: Vec<Action>,

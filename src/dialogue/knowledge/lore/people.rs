@@ -34,6 +34,7 @@ fn is_of_another<'n>(short: &str, full_name: &str, mut names: impl Iterator<Item
 }
 
 /// The people whom a line of a turn may mean.
+#[derive(Clone)]
 pub(super) struct KnownPeople<'a> {
     /// The NPC that is spoken to, normalised: its name in a line is an address.
     speaker: String,

@@ -55,6 +55,7 @@ const MAX_LINE_DEATHS: usize = 1;
 const NAMING_TURNS: usize = 4;
 
 /// The search for the lore of a turn, as far as it goes without the intent.
+#[derive(Clone)]
 pub(crate) struct LoreOfTurn<'a> {
     search: LoreSearch<'a>,
     /// The entries to show that are similar to the line, most similar first, and those with words of the line.
@@ -99,7 +100,7 @@ impl LoreOfTurn<'_> {
 }
 
 /// The mentions of an entry: by its names, and by names or keywords.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct EntryMentions {
     by_name: Mentions,
     by_any: Mentions,
@@ -107,6 +108,7 @@ struct EntryMentions {
     now: Option<LoreSource>,
 }
 
+#[derive(Clone)]
 struct LoreSearch<'a> {
     input: &'a TurnInput,
     state: &'a WorldState,

@@ -13,7 +13,7 @@ use colloquy_memory::{
 use colloquy_ports::ledger::scenarios::ScenarioTitle;
 
 /// The player's progress and the NPC's recent scenarios, read before the line is classified.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct KnownScenarios {
     pub(super) standing: ProgressState,
     /// The recent scenarios, latest first.
@@ -23,7 +23,7 @@ pub(crate) struct KnownScenarios {
 }
 
 /// A scenario that was unlocked or told lately.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct RecentScenario {
     pub id: ScenarioId,
     pub title: Disclosable<String>,

@@ -110,6 +110,8 @@ fn model_limits(config: &Config) -> ModelLimits {
         backoff_min: Duration::from_millis(retry.backoff_min_ms),
         backoff_max: Duration::from_millis(retry.backoff_max_ms),
         retry_after_max: Duration::from_millis(retry.retry_after_max_ms),
+        first_token_deadline: (config.llm.first_token_deadline_ms > 0)
+            .then(|| Duration::from_millis(config.llm.first_token_deadline_ms)),
         breaker_window: breaker.window,
         breaker_failure_share: breaker.failure_share,
         breaker_timeouts: breaker.timeouts_in_a_row,

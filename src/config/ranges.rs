@@ -54,6 +54,7 @@ pub(super) const RANGES: &[(&str, f64, f64)] = &[
     ("budgets.warn_at", 0.0, 1.0),
     ("llm.concurrency", 1.0, 100_000.0),
     ("llm.tenant_concurrency", 1.0, 100_000.0),
+    ("llm.first_token_deadline_ms", 0.0, 600_000.0),
     ("llm.endpoints.*.concurrency", 1.0, 100_000.0),
     ("llm.tasks.*.timeout_ms", 50.0, 600_000.0),
     ("llm.tasks.*.max_output_tokens", 1.0, 32_768.0),

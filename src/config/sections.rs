@@ -249,6 +249,8 @@ pub struct LlmSection {
     pub extra_body: Map<String, Value>,
     pub concurrency: usize,
     pub tenant_concurrency: usize,
+    /// 0: no deadline.
+    pub first_token_deadline_ms: u64,
     pub prices: Vec<ModelPrice>,
     pub npc_models: Vec<String>,
     /// A `tokenizer.json` for models whose vocabulary is not bundled.

@@ -1,5 +1,6 @@
 //! Model routes: per task a chain of models, each with a timeout and an output cap. Calls are retried with jitter
-//! before the first token only. Each model has a circuit breaker, and usage is accounted.
+//! before the first token only. If the first token of a stream is late, the next model is asked beside the late model.
+//! Each model has a circuit breaker, and usage is accounted.
 
 mod breaker;
 mod budgets;
@@ -11,6 +12,7 @@ mod model_time;
 mod owner;
 mod permits;
 mod route_attempts;
+mod route_chain;
 mod routes;
 mod tally;
 mod usage;
@@ -29,9 +31,8 @@ use std::{
 
 use self::{
     breaker::ModelBreakers,
-    gate::{CallPermit, CallUrgency, TenantGate},
-    permits::HeldPermits,
-    route_attempts::{AnswerMode, AttemptOutcome, RouteAttempts, StreamedAnswer, WholeAnswer},
+    gate::{CallUrgency, TenantGate},
+    route_attempts::{AttemptOutcome, RouteAttempts, StreamedAnswer, WholeAnswer},
     usage::{MeteredStream, PendingCall, UsageBook, UsagePayer, is_paid_for},
 };
 pub use self::{
@@ -53,7 +54,7 @@ use colloquy_ports::{
     clock::Clock,
     embedder::{EmbedAs, Embedder, EmbedderInfo},
     ledger::usage::UsageDelta,
-    llm::{ChatMessage, Chunk, ClientFields, Completion, JsonSchema, LlmError, LlmRequest, Task},
+    llm::{ChatMessage, Chunk, ClientFields, Completion, JsonSchema, LlmError, Task},
 };
 use futures_util::{StreamExt, stream::BoxStream};
 use tracing::{Instrument as _, Span, debug_span, field::Empty};
@@ -160,7 +161,7 @@ impl ModelRouter {
     /// Requests a whole answer. The trace is returned for failures too.
     ///
     /// # Errors
-    /// The last route's error if every route of the chain failed. [`LlmError::RateLimited`] if the tenant's calls
+    /// The last error if every route of the chain failed. [`LlmError::RateLimited`] if the tenant's calls
     /// fill its quota and none ended within the first route's timeout.
     pub async fn request_completion(
         &self,
@@ -190,7 +191,8 @@ impl ModelRouter {
     /// Opens a stream. `CallTrace` covers the time until the first chunk; usage arrives as the last chunk.
     ///
     /// Returns after the first text or piece of a tool call arrives. Earlier failures are retried and fall back; later
-    /// failures end the stream. Dropping the stream ends the call.
+    /// failures end the stream. A late first token has the next route asked too ([`ModelLimits::first_token_deadline`]).
+    /// Dropping the stream ends the call.
     ///
     /// # Errors
     /// As for [`Self::request_completion`].
@@ -363,122 +365,6 @@ impl ModelRouter {
             .all(|route| route.llm.is_offline())
     }
 
-    /// Tries the routes in order until one answers.
-    async fn ask_route_chain<M: AnswerMode>(
-        &self,
-        answer_mode: &M,
-        scope: &TenantScope,
-        model_request: ModelRequest,
-    ) -> (Result<RoutedAnswer<M::Answer>, LlmError>, CallTrace) {
-        let started = self.clock.monotonic_now();
-        let task = model_request.task;
-        let primary = &self.routes.chain_for(task)[0];
-        let mut trace = blank_trace(task.as_str());
-        primary
-            .model_name(model_request.model.as_deref())
-            .clone_into(&mut trace.model);
-        let attempts = AtomicU32::new(0);
-        if let Err(over_budget) = self.budgets.check_call(scope.tenant()) {
-            self.finish_trace(&mut trace, started, &attempts, Some(&over_budget.into()));
-            return (Err(over_budget.into()), trace);
-        }
-        let urgency = CallUrgency::for_task(task);
-        let Some(permit) = self.gate.acquire_place(scope.tenant(), urgency, primary.timeout).await else {
-            self.finish_trace(&mut trace, started, &attempts, Some(&TENANT_QUOTA_ERROR));
-            return (Err(TENANT_QUOTA_ERROR), trace);
-        };
-        let result = self
-            .try_routes(answer_mode, scope, model_request, &attempts, &mut trace)
-            .await;
-        self.finish_trace(&mut trace, started, &attempts, result.as_ref().err());
-        let answered = result.map(|(answer, request, endpoint_permit)| RoutedAnswer {
-            answer,
-            request,
-            permits: HeldPermits {
-                _tenant: permit,
-                _endpoint: endpoint_permit,
-            },
-        });
-        (answered, trace)
-    }
-
-    /// Asks the routes in order. Returns the answer with its request and its place at the endpoint, or the last error.
-    async fn try_routes<M: AnswerMode>(
-        &self,
-        answer_mode: &M,
-        scope: &TenantScope,
-        model_request: ModelRequest,
-        attempts: &AtomicU32,
-        trace: &mut CallTrace,
-    ) -> Result<(M::Answer, LlmRequest, Option<CallPermit>), LlmError> {
-        let task = model_request.task;
-        let urgency = CallUrgency::for_task(task);
-        let chain = self.routes.chain_for(task);
-        let mut request = chain[0].build_request(task, model_request.messages, model_request.json_schema);
-        request.client = model_request.client;
-        let mut last_error = TENANT_QUOTA_ERROR;
-        for (position, route) in chain.iter().enumerate() {
-            let requested_model = model_request.model.as_deref().filter(|_| position == 0);
-            route.fill_request(&mut request, requested_model);
-            if model_request.more_room {
-                request.max_output_tokens = request.max_output_tokens.saturating_mul(2);
-            }
-            route.model_name(requested_model).clone_into(&mut trace.model);
-            trace.offline = route.llm.is_offline();
-            let waiting_since = tokio::time::Instant::now();
-            // Released before the next route.
-            let mut endpoint_permit = None;
-            if let Some(capacity) = &route.capacity {
-                endpoint_permit = capacity.acquire_place(scope.tenant(), urgency, route.timeout).await;
-                if endpoint_permit.is_none() {
-                    last_error = ENDPOINT_FULL_ERROR;
-                    tracing::warn!(
-                        task = task.as_str(),
-                        model = trace.model,
-                        "the model's endpoint is full"
-                    );
-                    continue;
-                }
-            }
-            let persistence = RouteAttempts {
-                limits: &self.limits,
-                breaker: &match requested_model {
-                    Some(model) => self.breakers.for_model(task.as_str(), model),
-                    None => self.breakers.for_route(task, position),
-                },
-                // The wait for a place counts towards the route's time.
-                time: route.timeout.saturating_sub(waiting_since.elapsed()),
-                attempts,
-                on_end: &|end| self.on_attempt_ended(scope, task.as_str(), &trace.model, end),
-            };
-            let prompt_usage = || usage::estimate_usage(self.counter_for_model(&trace.model), &request.messages, "");
-            let result = persistence
-                .run(|| async {
-                    let open_call = self.open_call(scope, task.as_str(), &trace.model, prompt_usage);
-                    let asking = answer_mode.ask_model(route.llm.as_ref(), &request);
-                    let answer = time_model(self.clock.as_ref(), asking).await;
-                    open_call.mark_ended(&answer);
-                    answer
-                })
-                .await;
-            match result {
-                Ok(answer) => return Ok((answer, request, endpoint_permit)),
-                Err(error) => {
-                    tracing::warn!(
-                        task = task.as_str(),
-                        model = trace.model,
-                        tenant = %scope.tenant(),
-                        %error,
-                        fallback = chain.get(position + 1).is_some(),
-                        "a model route failed"
-                    );
-                    last_error = error;
-                }
-            }
-        }
-        Err(last_error)
-    }
-
     fn on_attempt_ended(&self, scope: &TenantScope, task: &'static str, model: &str, end: AttemptOutcome<'_>) {
         match end {
             AttemptOutcome::Refused => self.meters.record_breaker_refusal(task, model),
@@ -528,8 +414,6 @@ const EMBEDDING_TASK: &str = "embedding";
 const ANY_MODEL: &str = "*";
 /// Error when the tenant's calls fill its quota.
 const TENANT_QUOTA_ERROR: LlmError = LlmError::RateLimited { retry_after: None };
-/// Error when the calls of all tenants fill an endpoint.
-const ENDPOINT_FULL_ERROR: LlmError = LlmError::RateLimited { retry_after: None };
 
 /// Returns the usage for embedding texts. `llm.tokenizer_file` is not used: its vocabulary is for language models.
 fn embedding_usage(model: &str, texts: &[String]) -> Usage {
@@ -538,13 +422,6 @@ fn embedding_usage(model: &str, texts: &[String]) -> Usage {
         prompt_tokens: usage::count_tokens(counter, texts.iter().map(String::as_str)),
         ..Usage::default()
     }
-}
-
-/// An answer, with the request and the permits that must outlive the answer.
-struct RoutedAnswer<T> {
-    answer: T,
-    request: LlmRequest,
-    permits: HeldPermits,
 }
 
 /// Returns the span of a call; its context is sent to the endpoint. `ModelRouter::finish_trace` records the outcome.

@@ -13,6 +13,8 @@ pub struct ModelLimits {
     pub backoff_max: Duration,
     /// A longer `Retry-After` ends the attempts on the route; 5 s.
     pub retry_after_max: Duration,
+    /// The longest wait for a stream's first token before the next route is asked too; 4 s. `None`: no limit.
+    pub first_token_deadline: Option<Duration>,
     /// The number of recent calls that a breaker considers; 20.
     pub breaker_window: usize,
     /// The share of failures among them that opens the breaker, in (0, 1]; 0.5.
@@ -36,6 +38,7 @@ impl Default for ModelLimits {
             backoff_min: Duration::from_millis(100),
             backoff_max: Duration::from_secs(2),
             retry_after_max: Duration::from_secs(5),
+            first_token_deadline: Some(Duration::from_secs(4)),
             breaker_window: 20,
             breaker_failure_share: 0.5,
             breaker_timeouts: 3,

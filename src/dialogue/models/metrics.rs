@@ -102,6 +102,7 @@ pub struct ModelMetrics {
     tokens: IntCounterVec,
     cost: CounterVec,
     resting: IntGaugeVec,
+    late_first_tokens: IntCounterVec,
     over_budget: IntCounterVec,
     reply_blocks: IntCounterVec,
     early_replies: IntCounterVec,
@@ -161,6 +162,13 @@ impl ModelMetrics {
                 ),
                 &["task", "model"],
             )?,
+            late_first_tokens: IntCounterVec::new(
+                Opts::new(
+                    "colloquy_model_late_first_tokens_total",
+                    "First tokens later than llm.first_token_deadline_ms, so that the next model was asked too",
+                ),
+                &["task", "model"],
+            )?,
             over_budget: budget_refusals()?,
             reply_blocks: IntCounterVec::new(
                 Opts::new(
@@ -204,6 +212,7 @@ impl ModelMetrics {
         registry.register(Box::new(self.tokens.clone()))?;
         registry.register(Box::new(self.cost.clone()))?;
         registry.register(Box::new(self.resting.clone()))?;
+        registry.register(Box::new(self.late_first_tokens.clone()))?;
         registry.register(Box::new(self.reply_blocks.clone()))?;
         registry.register(Box::new(self.early_replies.clone()))?;
         registry.register(Box::new(self.over_budget.clone()))
@@ -215,11 +224,13 @@ impl ModelMetrics {
                 self.models.insert(route.model_name(None).to_owned());
             }
         }
-        // In advance, so that a rate does not miss the first missing block.
+        // In advance, so that a rate does not miss the first missing block or the first late token.
         for route in routes.chain_for(Task::Reply) {
+            let model = route.model_name(None);
             for outcome in REPLY_BLOCK_OUTCOMES {
-                self.reply_blocks.with_label_values(&[route.model_name(None), outcome]);
+                self.reply_blocks.with_label_values(&[model, outcome]);
             }
+            self.late_first_tokens.with_label_values(&[Task::Reply.as_str(), model]);
         }
     }
     /// Records the end of a call, after all its attempts.
@@ -239,6 +250,12 @@ impl ModelMetrics {
     /// Records that a breaker refused an attempt.
     pub(super) fn record_breaker_refusal(&self, task: &str, model: &str) {
         self.resting.with_label_values(&[task, self.label_of(model)]).set(1);
+    }
+    /// Records that the first token of `model` was late, and the next model was asked too.
+    pub(super) fn record_late_first_token(&self, task: &str, model: &str) {
+        self.late_first_tokens
+            .with_label_values(&[task, self.label_of(model)])
+            .inc();
     }
     pub(super) fn record_usage(&self, tenant: &TenantId, task: &str, model: &str, usage: Usage) {
         self.tenants.with_label(tenant, |tenant| {

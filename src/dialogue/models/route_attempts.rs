@@ -20,6 +20,8 @@ use colloquy_ports::llm::{Chunk, Completion, Llm, LlmError, LlmRequest};
 /// The manner of a request: a whole answer, or the beginning of a stream.
 pub(super) trait AnswerMode: Sync {
     type Answer: Send;
+    /// Returns how long a route may take for its answer before the next route is asked beside it; `None`: no limit.
+    fn answer_deadline(limits: &ModelLimits) -> Option<Duration>;
     fn ask_model<'a>(
         &'a self,
         llm: &'a dyn Llm,
@@ -33,6 +35,9 @@ pub(super) struct WholeAnswer;
 impl AnswerMode for WholeAnswer {
     type Answer = Completion;
 
+    fn answer_deadline(_limits: &ModelLimits) -> Option<Duration> {
+        None
+    }
     async fn ask_model(&self, llm: &dyn Llm, request: &LlmRequest) -> Result<Completion, LlmError> {
         let completion = llm.complete_chat(request).await?;
         if completion.text.trim().is_empty() && completion.tool_calls.is_empty() {
@@ -42,12 +47,16 @@ impl AnswerMode for WholeAnswer {
     }
 }
 
-/// Requests a stream and waits for its first text, or its first piece of a tool call. Earlier failures can be retried unnoticed by the caller.
+/// Requests a stream and waits for its first text, or its first piece of a tool call. Earlier failures can be retried
+/// unnoticed by the caller.
 pub(super) struct StreamedAnswer;
 
 impl AnswerMode for StreamedAnswer {
     type Answer = (Chunk, BoxStream<'static, Result<Chunk, LlmError>>);
 
+    fn answer_deadline(limits: &ModelLimits) -> Option<Duration> {
+        limits.first_token_deadline
+    }
     async fn ask_model(&self, llm: &dyn Llm, request: &LlmRequest) -> Result<Self::Answer, LlmError> {
         let mut stream = llm.stream_chat(request).await?;
         loop {

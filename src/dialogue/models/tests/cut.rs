@@ -40,3 +40,17 @@ async fn useless_answer_counts_its_prompt_tokens_and_a_refused_call_does_not() {
     let rows = counted(&models);
     assert_eq!((rows.len(), rows[0].0, rows[0].1.prompt_tokens), (1, 2, prompt));
 }
+
+#[tokio::test]
+async fn stream_that_breaks_off_is_billed_for_its_output() {
+    let puppet = Puppet::new("a", [Act::Say("Far and wide.")]);
+    let models = models(&[&puppet]);
+    let (stream, _) = models.request_stream(&scope("t"), ask()).await;
+    let mut stream = stream.unwrap();
+    assert!(stream.next().await.is_some());
+    drop(stream);
+    let billed = models.take_usage();
+    assert_eq!((billed.len(), billed[0].1.calls), (1, 1));
+    let counted = usage::estimate_usage(TokenCounter::Estimated, &ask().messages, "Far ");
+    assert_eq!(billed[0].1.usage, counted);
+}

@@ -2,6 +2,8 @@
 
 mod classified;
 
+use std::sync::LazyLock;
+
 use minijinja::context;
 
 pub(super) use self::classified::ClassifiedIntent;
@@ -197,8 +199,11 @@ async fn classify_intent(services: &Services, input: &TurnInput, known_scenarios
 
 /// Allows a single intent and no other text. Fits the classifier's few output tokens.
 fn intent_schema() -> JsonSchema {
-    let intent = serde_json::json!({ "type": "string", "enum": Intent::ALL });
-    JsonSchema::for_object("intent", serde_json::json!({ "intent": intent }))
+    static SCHEMA: LazyLock<JsonSchema> = LazyLock::new(|| {
+        let intent = serde_json::json!({ "type": "string", "enum": Intent::ALL });
+        JsonSchema::for_object("intent", serde_json::json!({ "intent": intent }))
+    });
+    SCHEMA.clone()
 }
 
 #[cfg(test)]

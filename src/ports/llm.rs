@@ -3,7 +3,7 @@
 //! An adapter makes exactly one attempt per call. `dialogue::models` does retries, fall-back chains, circuit breaking
 //! and usage accounting, in the same way for every adapter.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
@@ -87,14 +87,15 @@ impl ChatMessage {
 pub struct JsonSchema {
     /// Matches `^[a-z_]{1,64}$`.
     pub name: &'static str,
-    pub schema: serde_json::Value,
+    /// Shared by the requests of a task: most schemas never change.
+    pub schema: Arc<serde_json::Value>,
 }
 
 impl JsonSchema {
     /// An answer that is an object of exactly these properties.
     #[must_use]
     pub fn for_object(name: &'static str, properties: serde_json::Value) -> Self {
-        let schema = Self::object(properties);
+        let schema = Arc::new(Self::object(properties));
         Self { name, schema }
     }
     /// The schema of an object of exactly these properties. All are required, as strict endpoints demand.

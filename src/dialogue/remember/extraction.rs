@@ -1,5 +1,7 @@
 //! Extracts the facts of a turn with a small model, and checks the answer.
 
+use std::sync::LazyLock;
+
 use chrono::{DateTime, Utc};
 use minijinja::context;
 use serde::{Deserialize, Serialize};
@@ -276,6 +278,11 @@ fn read_episode(services: &Services, job_input: &JobInput, value: &Value) -> Res
 
 /// Returns the schema of an answer. Only a player's turn can have requests to forget.
 fn facts_schema(by_player: bool) -> JsonSchema {
+    static SCHEMAS: LazyLock<[JsonSchema; 2]> = LazyLock::new(|| [false, true].map(build_facts_schema));
+    SCHEMAS[usize::from(by_player)].clone()
+}
+
+fn build_facts_schema(by_player: bool) -> JsonSchema {
     let text = |max: usize| serde_json::json!({ "type": "string", "maxLength": max });
     let texts = |max_items: usize, max: usize| serde_json::json!({ "type": "array", "maxItems": max_items, "items": text(max) });
     let fact = JsonSchema::object(serde_json::json!({

@@ -82,19 +82,18 @@ fn reply_is_asked_for_again_if_the_intent_changes_the_prompt() {
         let stage = stage_with_grapes(None).await;
         let mut talk = stage.session("p1").await;
         teach_grapes(&mut talk).await;
-        for (answer, intent) in [
-            (QueuedAnswer::Text("memory".to_owned()), Intent::Memory),
-            (
-                QueuedAnswer::Fails(LlmError::Unavailable("away".to_owned())),
-                Intent::Memory,
-            ),
+        let is_away = LlmError::Unavailable("away".to_owned());
+        for (line, answer, intent) in [
+            // Likely a question about memory, which gets memories even without a word to search by.
+            ("Do you remember?", QueuedAnswer::Text("chat".to_owned()), Intent::Chat),
+            // Likely a question about the world. Without a classifier, a turn recalls in full.
+            ("Well?", QueuedAnswer::Fails(is_away), Intent::Memory),
         ] {
             stage.llm.take_requests();
             stage.services.models.take_usage();
             stage.llm.queue_text(Task::Reply, "That nobody hears.");
             stage.llm.queue_text(Task::Reply, "Your grapes.");
-            // Few words in common, so a small-talk line gets nothing.
-            let committed = say_with_late_intent(&mut talk, "Any fruit you would name?", answer).await;
+            let committed = say_with_late_intent(&mut talk, line, answer).await;
             let prompts = stage.llm.prompts_of(Task::Reply);
             assert_eq!(prompts.len(), 2);
             assert_ne!(prompts[0], prompts[1]);

@@ -161,8 +161,8 @@ impl ModelRouter {
     /// Requests a whole answer. The trace is returned for failures too.
     ///
     /// # Errors
-    /// The last error if every route of the chain failed. [`LlmError::RateLimited`] if the tenant's calls
-    /// fill its quota and none ended within the first route's timeout.
+    /// The last error if every route of the chain failed. [`LlmError::RateLimited`] if the tenant's calls fill its
+    /// quota and none ended within the first route's timeout.
     pub async fn request_completion(
         &self,
         scope: &TenantScope,
@@ -191,8 +191,8 @@ impl ModelRouter {
     /// Opens a stream. `CallTrace` covers the time until the first chunk; usage arrives as the last chunk.
     ///
     /// Returns after the first text or piece of a tool call arrives. Earlier failures are retried and fall back; later
-    /// failures end the stream. A late first token has the next route asked too ([`ModelLimits::first_token_deadline`]).
-    /// Dropping the stream ends the call.
+    /// failures end the stream. After [`ModelLimits::first_token_deadline`], the next route is asked too. Dropping the
+    /// stream ends the call.
     ///
     /// # Errors
     /// As for [`Self::request_completion`].

@@ -133,12 +133,17 @@ impl ModelRouter {
             result: Err(TENANT_QUOTA_ERROR),
         };
         for position in 0..call.chain.len() {
-            let has_next = position + 1 < call.chain.len();
+            let next = call.chain.get(position + 1);
+            let has_next = next.is_some();
+            // The scripted model would always be first. It answers only where models fail.
+            let is_asked_beside = next.is_some_and(|route| !route.llm.is_offline());
             running.push(async move {
                 let result = self.ask_route(answer_mode, call, position).await;
                 RouteEnd { position, result }
             });
-            let mut deadline = pin!(sleep_if_some(M::answer_deadline(&self.limits).filter(|_| has_next)));
+            let mut deadline = pin!(sleep_if_some(
+                M::answer_deadline(&self.limits).filter(|_| is_asked_beside)
+            ));
             loop {
                 let end = tokio::select! {
                     biased;

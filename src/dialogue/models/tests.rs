@@ -113,6 +113,9 @@ impl Llm for Puppet {
     fn model(&self) -> &str {
         self.name
     }
+    fn is_offline(&self) -> bool {
+        self.name == "scripted"
+    }
 }
 
 fn limits() -> ModelLimits {

@@ -152,10 +152,15 @@ async fn each_model_of_a_race_has_its_own_deadline() {
 }
 
 #[tokio::test]
-async fn slow_model_is_waited_for_without_a_fallback_a_deadline_or_a_stream() {
+async fn slow_model_is_waited_for_without_a_fallback_of_its_kind_a_deadline_or_a_stream() {
     let second = Puppet::new("b", [Act::Say("Far.")]);
+    let scripted = Puppet::new("scripted", [Act::Say("Far.")]);
     let tenant = scope("t");
-    let chains = [(vec![], Some(DEADLINE)), (vec![route(&second)], None)];
+    let chains = [
+        (vec![], Some(DEADLINE)),
+        (vec![route(&scripted)], Some(DEADLINE)),
+        (vec![route(&second)], None),
+    ];
     for (fallbacks, deadline) in chains {
         let first = Puppet::new("a", [Act::Wait("Long.")]);
         let models = models_with(route(&first), fallbacks, limits_with(deadline));

@@ -20,7 +20,6 @@ pub const POINTS: &[&str] = &[
     "facts.lifted",
     "facts.ended",
     "facts.folded",
-    "facts.episode",
     "facts.durable",
     // A summary.
     "summary.made",

@@ -18,6 +18,7 @@ mod standing_facts;
 mod story;
 mod summaries;
 mod traced_fact;
+mod turn_memory;
 mod world_lines;
 
 #[cfg(test)]
@@ -38,6 +39,7 @@ pub(crate) use self::{
     standing_facts::{StandingFacts, trace_standing_facts},
     story::Story,
     summaries::Summaries,
+    turn_memory::MemoryOfTurn,
     world_lines::WorldLines,
 };
 use crate::{

@@ -12,8 +12,9 @@ use std::{
 
 use parking_lot::Mutex;
 
-use self::cache::PairEpisodes;
+pub(super) use self::cache::PairEpisodes;
 pub(crate) use self::{cache::EpisodeCache, hit::EpisodeHit, section::Episodes};
+use super::kind::EarlyReading;
 use crate::{
     Services,
     disclosure::{Gate, PreparedRemovals, RedactedEpisode, redact_episodes, unlocked_before},
@@ -36,7 +37,7 @@ use colloquy_memory::{
 use colloquy_ports::{
     StoreResult,
     buffer::BufferedTurn,
-    ledger::episodes::{EpisodePair, EpisodeRequest},
+    ledger::episodes::{EpisodePair, EpisodeRequest, FoundEpisodes},
 };
 
 /// Further candidates of each stage, for those that turn out to be in the prompt already.
@@ -64,12 +65,17 @@ pub(crate) struct ReadEpisodes {
     episodes: Arc<Mutex<PairEpisodes>>,
 }
 
-/// Reads which of the newest and the most important episodes stand, and the episodes that this node does not have yet.
-async fn read_episodes(services: &Services, input: &TurnInput) -> StoreResult<ReadEpisodes> {
-    let Some(player) = &input.player else {
-        return Ok(ReadEpisodes::default());
-    };
-    let pair = pair_of(input, player);
+/// Returns the episodes of the turn's pair that this node has, perhaps none.
+pub(super) fn cached_episodes(services: &Services, input: &TurnInput) -> Arc<Mutex<PairEpisodes>> {
+    let cache = &services.memory_cache.episodes;
+    let cached = |player| cache.cached_episodes(&input.scope, pair_of(input, player));
+    input.player.as_ref().map(cached).unwrap_or_default()
+}
+
+/// Returns what a turn asks of the ledger: which of the newest and the most important episodes stand, and the rows that
+/// `cached` does not have. `None`: a turn without a player has no episodes.
+pub(super) fn episode_request<'i>(input: &'i TurnInput, cached: &PairEpisodes) -> Option<EpisodeRequest<'i>> {
+    let player = input.player.as_ref()?;
     // All turns of the history may be among the newest and the most important.
     let in_history = u32::try_from(input.history.len()).unwrap_or(u32::MAX);
     let max_candidates = |count: usize| {
@@ -77,28 +83,33 @@ async fn read_episodes(services: &Services, input: &TurnInput) -> StoreResult<Re
         count.saturating_add(in_history).saturating_add(SPARE_CANDIDATES)
     };
     let counts = StageCounts::default();
-    let cache = &services.memory_cache.episodes;
-    let scope = &input.scope;
-    let cached = cache.cached_episodes(scope, pair);
-    let request = EpisodeRequest {
-        pair,
+    Some(EpisodeRequest {
+        pair: pair_of(input, player),
         recent: max_candidates(counts.recent),
         important: max_candidates(counts.important),
         min_importance: MIN_IMPORTANT,
-        after: cached.lock().read_after(),
+        after: cached.read_after(),
         rows: u32::try_from(MAX_COMPARED_EPISODES).unwrap_or(u32::MAX),
-    };
-    let found_episodes = services.ledger.episodes.find_episodes(scope, &request).await?;
-    cache.add_rows(
-        scope,
-        pair,
-        &cached,
-        found_episodes.rows,
-        &services.embedder.info().model,
-    );
+    })
+}
+
+/// Takes the episodes of a turn, and adds the new rows to those that this node has.
+async fn read_episodes(reading: &EarlyReading<'_>) -> StoreResult<ReadEpisodes> {
+    let EarlyReading {
+        services,
+        input,
+        memory,
+    } = reading;
+    let FoundEpisodes { standing, rows } = memory.take(|memory| &mut memory.episodes).await?;
+    let cached = &memory.episodes;
+    if let Some(player) = &input.player {
+        let cache = &services.memory_cache.episodes;
+        let model = &services.embedder.info().model;
+        cache.add_rows(&input.scope, pair_of(input, player), cached, rows, model);
+    }
     Ok(ReadEpisodes {
-        standing: found_episodes.standing,
-        episodes: cached,
+        standing,
+        episodes: Arc::clone(cached),
     })
 }
 

@@ -87,7 +87,8 @@ impl KindOfKnowledge for Identity {
     type Section<'a> = IdentitySection;
 
     async fn read(reading: &EarlyReading<'_>) -> Result<Option<Unlocked<Meeting>>, TurnError> {
-        Ok(last_meeting(reading.services, reading.input).await?)
+        let newest = reading.memory.take(|memory| &mut memory.meeting).await?;
+        Ok(open_meeting(reading.services, reading.input, newest).await?)
     }
 
     async fn find(search: &LineSearch<'_>, _meeting: Option<Unlocked<Meeting>>) -> Result<Self, TurnError> {
@@ -261,23 +262,19 @@ impl Section for IdentitySection {
     }
 }
 
-/// Reads the last meeting. Every turn reads again, because another session with this player may begin or be rewound at
-/// any time, on any node. If this player may not hear the newest summary's facts, the newest unlocked summary takes its
-/// place.
-async fn last_meeting(services: &Services, input: &TurnInput) -> StoreResult<Option<Unlocked<Meeting>>> {
-    let Some(player) = &input.player else { return Ok(None) };
-    let scope = &input.scope;
-    let npc = &input.npc.id;
-    let dialogue = input.dialogue.id;
-    let dialogues = &services.ledger.dialogues;
-    let meeting = async |unlocked| {
-        dialogues
-            .find_last_meeting(scope, &input.world.id, npc, player, dialogue, unlocked)
-            .await
-    };
-    let Some(newest) = meeting(false).await? else {
+/// Opens the last meeting. Every turn reads the meeting again, because another session with this player may begin or be
+/// rewound at any time, on any node. If this player may not hear the newest summary's facts, the newest unlocked summary
+/// takes its place.
+async fn open_meeting(
+    services: &Services,
+    input: &TurnInput,
+    newest: Option<Meeting>,
+) -> StoreResult<Option<Unlocked<Meeting>>> {
+    let Some((player, newest)) = input.player.as_ref().zip(newest) else {
         return Ok(None);
     };
+    let scope = &input.scope;
+    let npc = &input.npc.id;
     let gate = Gate::of_turn(services, input);
     let mut locked = match gate.open_one(newest).await? {
         Ok(open) => return Ok(Some(open)),
@@ -291,7 +288,9 @@ async fn last_meeting(services: &Services, input: &TurnInput) -> StoreResult<Opt
     if let Ok(open) = gate.open_one(locked).await? {
         return Ok(Some(open));
     }
-    let Some(unlocked) = meeting(true).await? else {
+    let dialogues = &services.ledger.dialogues;
+    let unlocked = dialogues.find_last_meeting(scope, &input.world.id, npc, player, input.dialogue.id, true);
+    let Some(unlocked) = unlocked.await? else {
         return Ok(None);
     };
     Ok(gate.open_one(unlocked).await?.ok())

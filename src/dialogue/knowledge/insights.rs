@@ -44,14 +44,7 @@ impl KindOfKnowledge for Insights {
 
     /// Reads the NPC's insights from its sessions with the player and from NPC conversations, newest first.
     async fn read(reading: &EarlyReading<'_>) -> Result<Vec<EarlierInsight>, TurnError> {
-        let EarlyReading { services, input, .. } = *reading;
-        if services.settings.prompt.insight_tokens == 0 {
-            return Ok(Vec::new());
-        }
-        let store = &services.ledger.insights;
-        let player = input.player.as_ref();
-        let insights = store.load_insights(&input.scope, &input.world.id, &input.npc.id, player);
-        Ok(insights.await?)
+        Ok(reading.memory.take(|memory| &mut memory.insights).await?)
     }
 
     /// Returns the insights about the turn that are open to its hearers. First what the line names, then the player; the

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
-use super::section::{Section, ToldParts};
+use super::{
+    section::{Section, ToldParts},
+    turn_memory::MemoryOfTurn,
+};
 use crate::{
     Services,
     disclosure::{Disclosable, Disclosures, PreparedRemovals, ToldTexts},
@@ -73,6 +76,7 @@ pub(crate) trait KindOfKnowledge: Default {
 pub(crate) struct EarlyReading<'a> {
     pub services: &'a Services,
     pub input: &'a TurnInput,
+    pub memory: MemoryOfTurn<'a>,
 }
 
 /// The search of a turn whose intent and standing memory are known.

@@ -50,7 +50,7 @@ pub(crate) struct StorySection<'a> {
 
 /// True if a pass over a talk of the player and the NPC alone may have noted something. Several NPCs do not know the
 /// same, and a pass writes its notes once.
-fn may_have_story(services: &Services, input: &TurnInput, has_met: bool) -> bool {
+pub(super) fn may_have_story(services: &Services, input: &TurnInput, has_met: bool) -> bool {
     let curation = &services.settings.curation;
     let first_pass_after = curation.min_turns.min(curation.every_turns);
     curation.is_on()
@@ -64,11 +64,7 @@ impl KindOfKnowledge for Story {
     type Section<'a> = StorySection<'a>;
 
     async fn read(reading: &EarlyReading<'_>) -> Result<Vec<StoryRow>, TurnError> {
-        let EarlyReading { services, input } = *reading;
-        if !may_have_story(services, input, false) {
-            return Ok(Vec::new());
-        }
-        Ok(load_rows(services, input).await?)
+        Ok(reading.memory.take(|memory| &mut memory.story).await?)
     }
 
     async fn find(search: &LineSearch<'_>, mut rows: Vec<StoryRow>) -> Result<Self, TurnError> {

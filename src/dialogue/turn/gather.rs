@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use chrono::{DateTime, Utc};
 use tracing::{Instrument as _, debug_span};
 
 use super::{
@@ -17,7 +18,7 @@ use crate::{
     Services,
     disclosure::{self, Gate, MAX_STANDING_FACTS, PreparedRemovals},
     intent::{ClassifiedIntent, IntentSource, SearchedSources, classify_line},
-    knowledge::{EarlyReading, EarlyReads, FoundFacts, GatheredKnowledge, LineSearch, player_own_names},
+    knowledge::{EarlyReading, EarlyReads, FoundFacts, GatheredKnowledge, LineSearch, MemoryOfTurn, player_own_names},
     prompt::{self, DeadCharacter, Prompt, PromptContext, PromptReader},
     recall,
     scene::{Scene, SceneMember},
@@ -182,41 +183,55 @@ impl<'a> Gathering<'a> {
     /// # Errors
     /// The store's, or the NPC is dead.
     pub(super) async fn read_before_intent(self) -> Result<FirstReads<'a>, TurnError> {
-        let (recalled, reads) = tokio::join!(self.recall(NeededSearches::ALL), self.read_early());
+        let reading = self.early_reading(Some(self.services.clock.now()));
+        let standing = reading.memory.take(|memory| &mut memory.standing);
+        let recalling = self.recall(NeededSearches::ALL, standing);
+        let (recalled, reads) = tokio::join!(recalling, self.read_early(&reading));
         self.to_first_reads(recalled, reads).await
     }
 
     /// Reads the intent, and then searches what the intent needs.
     async fn read_after_intent(self, source: IntentSource) -> Result<(FirstReads<'a>, Classification), TurnError> {
-        let (classification, reads) = tokio::join!(self.classify(source), self.read_early());
+        let (services, input) = (self.services, self.input);
+        let now = services.clock.now();
+        let reading = self.early_reading(None);
+        let (classification, reads) = tokio::join!(self.classify(source), self.read_early(&reading));
         let needed = match &classification {
-            Ok(classification) => NeededSearches::for_intent(self.input, &classification.classified),
+            Ok(classification) => NeededSearches::for_intent(input, &classification.classified),
             Err(_) => NeededSearches::NONE,
         };
-        let recalled = self.recall(needed).await;
+        let viewpoint = input.viewpoint();
+        let gossip = input.world.settings.allows_gossip();
+        let facts = &services.ledger.facts;
+        let standing = facts.load_standing(&input.scope, &viewpoint, gossip, now, MAX_STANDING_FACTS);
+        let recalled = self.recall(needed, standing).await;
         let first_reads = self.to_first_reads(recalled, reads).await?;
         Ok((first_reads, classification?))
     }
 
-    async fn read_early(self) -> Result<EarlyReads<'a>, TurnError> {
-        let reading = EarlyReading {
-            services: self.services,
-            input: self.input,
-        };
+    /// `standing_as_of`: the moment of the standing facts, if they are read with the other memory.
+    fn early_reading(self, standing_as_of: Option<DateTime<Utc>>) -> EarlyReading<'a> {
+        let Self { services, input, .. } = self;
+        EarlyReading {
+            services,
+            input,
+            memory: MemoryOfTurn::new(services, input, standing_as_of),
+        }
+    }
+
+    async fn read_early(self, reading: &EarlyReading<'a>) -> Result<EarlyReads<'a>, TurnError> {
         // The first step that needs the state finds the state read.
-        let (reads, state) = tokio::join!(EarlyReads::read_all(&reading), self.state.load());
+        let (reads, state) = tokio::join!(EarlyReads::read_all(reading), self.state.load());
         state?;
         reads
     }
 
-    async fn recall(self, needed: NeededSearches) -> Result<LineRecall<'a>, TurnError> {
-        let (services, input) = (self.services, self.input);
-        let viewpoint = input.viewpoint();
-        let now = services.clock.now();
-        let gossip = input.world.settings.allows_gossip();
-        let facts = &services.ledger.facts;
-        let standing = facts.load_standing(&input.scope, &viewpoint, gossip, now, MAX_STANDING_FACTS);
-        recall_for_line(services, input, needed, standing, self.state, self.watch).await
+    async fn recall(
+        self,
+        needed: NeededSearches,
+        standing: impl Future<Output = StoreResult<StandingMemory>>,
+    ) -> Result<LineRecall<'a>, TurnError> {
+        recall_for_line(self.services, self.input, needed, standing, self.state, self.watch).await
     }
 
     async fn to_first_reads(

@@ -29,6 +29,7 @@ pub mod scenarios;
 pub mod state;
 pub mod summaries;
 pub mod tenants;
+pub mod turn_memory;
 pub mod usage;
 pub mod webhooks;
 
@@ -50,6 +51,7 @@ pub struct Ledger {
     pub directives: Arc<dyn directives::DirectiveStore>,
     pub dialogues: Arc<dyn dialogues::DialogueStore>,
     pub turns: Arc<dyn dialogues::TurnStore>,
+    pub turn_memory: Arc<dyn turn_memory::TurnMemoryStore>,
     pub episodes: Arc<dyn episodes::EpisodeStore>,
     pub facts: Arc<dyn facts::FactStore>,
     pub consolidation: Arc<dyn consolidation::ConsolidationStore>,

@@ -8,6 +8,7 @@ mod dialect;
 mod connection;
 mod engine;
 mod errors;
+mod joined_queries;
 mod pool;
 mod raw_statement;
 #[path = "../sql/mod.rs"]

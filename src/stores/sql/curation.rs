@@ -1,6 +1,6 @@
 //! Curation passes with their findings and decisions; `rewinds::derived_rows` takes them back and reinstates them.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use async_trait::async_trait;
 use chrono::{DateTime, NaiveTime, TimeDelta, Utc};
@@ -12,10 +12,11 @@ use super::{
     insights::{self, player_column},
     job_fence::pass_fence,
     jobs,
+    joint_read::JointRead,
     pages::{fetch_page, page_cursor, page_row_limit},
     rows::{Columns, to_json, to_micros, without_nul},
     scope::LedgerLock,
-    statements::{execute, fetch_all, fetch_optional, fetch_scalar},
+    statements::{BoundQuery, execute, fetch_optional, fetch_scalar},
     turns,
     webhooks::events::{Event, finding_event, write_events},
 };
@@ -172,7 +173,7 @@ macro_rules! sessions_of_pair {
     };
 }
 /// Notes of the last pass of each session, and open findings, each with the locks of what the prompts of its session had.
-const STORY: &str = concat!(
+pub(super) const STORY: &str = concat!(
     "SELECT s.part, s.dialogue, s.text, s.turns, s.noted_at, (SELECT ",
     member_of!("c.body", "locks"),
     " FROM turns t CROSS JOIN checkpoints c WHERE t.tenant = $1 AND t.dialogue = s.dialogue AND t.stands = TRUE
@@ -268,7 +269,20 @@ fn read_sentence(columns: &mut Columns<'_>) -> StoreResult<CarriedSentence> {
     })
 }
 
-fn read_story_row(columns: &mut Columns<'_>) -> StoreResult<StoryRow> {
+/// Binds the values of [`STORY`].
+pub(super) fn bind_story<'q>(
+    query: BoundQuery<'q>,
+    scope: &TenantScope,
+    dialogue: &Dialogue,
+    player: &PlayerId,
+    until: DateTime<Utc>,
+) -> StoreResult<BoundQuery<'q>> {
+    let npcs = to_json(&dialogue.npcs)?;
+    let max_rows = i64::from(MAX_STORY_ROWS);
+    Ok(bind_to!(query; scope.tenant(), player, dialogue.world, npcs, to_micros(until), max_rows))
+}
+
+pub(super) fn read_story_row(columns: &mut Columns<'_>) -> StoreResult<StoryRow> {
     Ok(StoryRow {
         part: columns.named(StoryPart::ALL, StoryPart::as_str)?,
         dialogue: columns.id()?,
@@ -329,14 +343,17 @@ impl CurationStore for SqlCurationStore {
         dialogue: DialogueId,
         limit: u32,
     ) -> StoreResult<DialogueCuration> {
-        let mut connection = self.0.acquire_reader(scope).await?;
-        let pass = fetch_optional!(connection, LAST_PASS; scope.tenant(), dialogue).await?;
-        let findings = fetch_all!(connection, LATEST_FINDINGS; scope.tenant(), dialogue, i64::from(limit)).await?;
-        drop(connection);
-        let mut findings = Columns::read_rows(&findings, read_finding)?;
+        let tenant = scope.tenant();
+        let mut read = JointRead::new();
+        let pass = read.add(LAST_PASS, |query| Ok(bind_to!(query; tenant, dialogue)));
+        let findings = read.add(LATEST_FINDINGS, |query| {
+            Ok(bind_to!(query; tenant, dialogue, i64::from(limit)))
+        });
+        let found = read.fetch(&self.0, scope).await?;
+        let mut findings = found.read_rows(findings, read_finding)?;
         findings.sort_by_key(|finding| finding.id);
         Ok(DialogueCuration {
-            last_pass: pass.map(|row| read_pass(&mut Columns::new(&row))).transpose()?,
+            last_pass: found.read_rows(pass, read_pass)?.pop(),
             findings,
         })
     }
@@ -349,14 +366,8 @@ impl CurationStore for SqlCurationStore {
         let Some(player) = &dialogue.player else {
             return Ok(Vec::new());
         };
-        let npcs = to_json(&dialogue.npcs)?;
-        let mut connection = self.0.acquire_reader(scope).await?;
-        let rows = fetch_all!(
-            connection, STORY;
-            scope.tenant(), player, dialogue.world, npcs, to_micros(until), i64::from(MAX_STORY_ROWS)
-        )
-        .await?;
-        Columns::read_rows(&rows, read_story_row)
+        let query = bind_story(sqlx::query(STORY), scope, dialogue, player, until)?;
+        self.0.fetch_all(scope, query, read_story_row).await
     }
     async fn load_carried_curation(
         &self,
@@ -374,43 +385,37 @@ impl CurationStore for SqlCurationStore {
         let npcs = to_json(&dialogue.npcs)?;
         let until = to_micros(until);
         let since = last_pass.map_or(0, to_micros);
-        let mut connection = self.0.acquire_reader(scope).await?;
-        let findings = fetch_all!(
-            connection, CARRIED_FINDINGS; tenant, player, world, npcs, id, until, i64::from(MAX_CARRIED_FINDINGS)
-        )
-        .await?;
-        let passes = fetch_all!(
-            connection, CARRIED_PASSES; tenant, player, world, npcs, id, until, i64::from(MAX_CARRIED_PASSES)
-        )
-        .await?;
-        let turns = fetch_all!(
-            connection, CARRIED_TURNS;
-            tenant, player, world, npcs, id, until, since, i64::from(MAX_CARRIED_TURNS)
-        )
-        .await?;
-        let sentences = fetch_all!(
-            connection, CARRIED_SENTENCES; tenant, player, world, npcs, id, until, i64::from(MAX_CARRIED_SENTENCES)
-        )
-        .await?;
-        let lock_rows = if findings.is_empty() && passes.is_empty() && turns.is_empty() && sentences.is_empty() {
-            Vec::new()
-        } else {
-            fetch_all!(connection, CARRIED_LOCKS; tenant, player, world, npcs, id, until).await?
-        };
-        drop(connection);
-        let told_locks = Columns::read_rows(&lock_rows, read_told_locks)?.into_iter();
+        let bind_session = |query: BoundQuery<'static>| bind_to!(query; tenant, player, world, npcs, id, until);
+        let mut read = JointRead::new();
+        let findings = read.add(CARRIED_FINDINGS, |query| {
+            Ok(bind_to!(bind_session(query); i64::from(MAX_CARRIED_FINDINGS)))
+        });
+        let passes = read.add(CARRIED_PASSES, |query| {
+            Ok(bind_to!(bind_session(query); i64::from(MAX_CARRIED_PASSES)))
+        });
+        let turns = read.add(CARRIED_TURNS, |query| {
+            Ok(bind_to!(bind_session(query); since, i64::from(MAX_CARRIED_TURNS)))
+        });
+        let sentences = read.add(CARRIED_SENTENCES, |query| {
+            Ok(bind_to!(bind_session(query); i64::from(MAX_CARRIED_SENTENCES)))
+        });
+        let locks = read.add(CARRIED_LOCKS, |query| Ok(bind_session(query)));
+        let found = read.fetch(&self.0, scope).await?;
+        let turns = found.read_rows(turns, turns::read_turn)?.into_iter();
         let mut carried = CarriedCuration {
-            findings: Columns::read_rows(&findings, read_finding)?,
-            passes: Columns::read_rows(&passes, read_pass)?,
-            turns: Columns::read_rows(&turns, turns::read_turn)?
-                .into_iter()
-                .map(|keyed| keyed.turn)
-                .collect(),
-            sentences: Columns::read_rows(&sentences, read_sentence)?,
-            told_locks: told_locks
-                .filter_map(|(dialogue, locks)| Some((dialogue, locks?)))
-                .collect(),
+            findings: found.read_rows(findings, read_finding)?,
+            passes: found.read_rows(passes, read_pass)?,
+            turns: turns.map(|keyed| keyed.turn).collect(),
+            sentences: found.read_rows(sentences, read_sentence)?,
+            told_locks: BTreeMap::new(),
         };
+        if carried == CarriedCuration::default() {
+            return Ok(carried);
+        }
+        let told_locks = found.read_rows(locks, read_told_locks)?.into_iter();
+        carried.told_locks = told_locks
+            .filter_map(|(dialogue, locks)| Some((dialogue, locks?)))
+            .collect();
         carried.findings.reverse();
         carried.passes.reverse();
         carried.turns.reverse();
@@ -437,8 +442,7 @@ impl CurationStore for SqlCurationStore {
         self.0.fetch_one(scope, query, read_row).await
     }
     async fn load_pass_facts(&self, scope: &TenantScope, query: &PassFactQuery) -> StoreResult<PassFacts> {
-        let mut connection = self.0.acquire_reader(scope).await?;
-        pass_facts::load_pass_facts(&mut connection, scope.tenant(), query).await
+        pass_facts::load_pass_facts(&self.0, scope.tenant(), query).await
     }
     async fn commit_pass(&self, scope: &TenantScope, commit: &PassCommit) -> StoreResult<bool> {
         let tenant = scope.tenant().clone();

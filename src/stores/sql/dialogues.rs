@@ -12,7 +12,7 @@ use super::{
     pages::{fetch_page, page_row_limit},
     rows::{Columns, to_json, to_micros, unreadable_json_error, without_nul},
     scope::LedgerLock,
-    statements::{execute, fetch_optional},
+    statements::{execute, fetch_all, fetch_optional},
     turns,
 };
 use colloquy_core::{
@@ -316,7 +316,10 @@ impl DialogueStore for SqlDialogueStore {
         apart_from: DialogueId,
         unlocked: bool,
     ) -> StoreResult<Option<Meeting>> {
-        meetings::load_last_meeting(&self.0, scope, world, npc, player, apart_from, unlocked).await
+        let query = sqlx::query(meetings::LAST_MEETINGS);
+        let query = meetings::bind_last_meeting(query, scope, world, npc, player, apart_from, unlocked);
+        let rows = fetch_all(&mut *self.0.acquire_reader(scope).await?, query).await?;
+        meetings::read_last_meeting(rows.iter().map(Columns::new))
     }
     async fn set_resume_token(&self, scope: &TenantScope, id: DialogueId, hash: &[u8]) -> StoreResult<bool> {
         let tenant = scope.tenant().clone();

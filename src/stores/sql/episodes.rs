@@ -65,7 +65,7 @@ const COPY_EPISODE: &str = "INSERT INTO episodes (tenant, world, npc, player, di
         cause_kind, $3 FROM episodes WHERE tenant = $1 AND cause_id = $2
     ON CONFLICT (tenant, cause_id) DO NOTHING";
 /// Rows come first: their columns decide the types of the others. The turns of standing episodes are read from indexes alone.
-const FIND_EPISODES: &str = concat!(
+pub(super) const FIND_EPISODES: &str = concat!(
     "SELECT seq, embedding_model, embedding, ",
     episode_columns!(),
     " FROM (SELECT seq, embedding_model, embedding, ",
@@ -177,38 +177,50 @@ fn read_episode(columns: &mut Columns<'_>) -> StoreResult<Episode> {
     })
 }
 
+/// Binds the values of [`FIND_EPISODES`].
+pub(super) fn bind_episode_request<'q>(
+    query: BoundQuery<'q>,
+    scope: &TenantScope,
+    request: &EpisodeRequest<'_>,
+) -> BoundQuery<'q> {
+    let EpisodeRequest { pair, .. } = *request;
+    bind_to!(
+        query;
+        scope.tenant(), pair.world, pair.npc, pair.player, request.after, i64::from(request.rows),
+        i64::from(request.recent), i64::from(request.min_importance), i64::from(request.important)
+    )
+}
+
+/// Reads the rows of [`FIND_EPISODES`].
+pub(super) fn read_found_episodes<'r>(rows: impl Iterator<Item = Columns<'r>>) -> StoreResult<FoundEpisodes> {
+    let mut episodes = FoundEpisodes::default();
+    for mut columns in rows {
+        let seq: Option<i64> = columns.next()?;
+        let model: Option<String> = columns.next()?;
+        let vector = columns.maybe_vector()?;
+        if let Some(seq) = seq {
+            episodes.rows.push(EpisodeRow {
+                seq,
+                model,
+                vector: vector.into(),
+                episode: read_episode(&mut columns)?,
+            });
+            continue;
+        }
+        let turns: Option<&str> = columns.next()?;
+        for turn in turns.into_iter().flat_map(|turns| turns.split(',')) {
+            episodes.standing.insert(parse_text(turn)?);
+        }
+    }
+    Ok(episodes)
+}
+
 #[async_trait]
 impl EpisodeStore for SqlEpisodeStore {
     async fn find_episodes(&self, scope: &TenantScope, request: &EpisodeRequest<'_>) -> StoreResult<FoundEpisodes> {
-        let EpisodeRequest { pair, .. } = *request;
-        let mut connection = self.0.acquire_reader(scope).await?;
-        let rows = fetch_all!(
-            connection, FIND_EPISODES;
-            scope.tenant(), pair.world, pair.npc, pair.player, request.after, i64::from(request.rows),
-            i64::from(request.recent), i64::from(request.min_importance), i64::from(request.important)
-        )
-        .await?;
-        let mut episodes = FoundEpisodes::default();
-        for row in &rows {
-            let mut columns = Columns::new(row);
-            let seq: Option<i64> = columns.next()?;
-            let model: Option<String> = columns.next()?;
-            let vector = columns.maybe_vector()?;
-            if let Some(seq) = seq {
-                episodes.rows.push(EpisodeRow {
-                    seq,
-                    model,
-                    vector: vector.into(),
-                    episode: read_episode(&mut columns)?,
-                });
-                continue;
-            }
-            let turns: Option<&str> = columns.next()?;
-            for turn in turns.into_iter().flat_map(|turns| turns.split(',')) {
-                episodes.standing.insert(parse_text(turn)?);
-            }
-        }
-        Ok(episodes)
+        let query = bind_episode_request(sqlx::query(FIND_EPISODES), scope, request);
+        let rows = fetch_all(&mut *self.0.acquire_reader(scope).await?, query).await?;
+        read_found_episodes(rows.iter().map(Columns::new))
     }
     async fn load_standing_episodes(
         &self,

@@ -11,7 +11,7 @@ use super::{
     context::{Connection, Engine},
     pages::{fetch_page, page_cursor, page_row_limit},
     rows::{Columns, parse_text, to_json, to_micros, without_nul},
-    statements::execute,
+    statements::{BoundQuery, execute, fetch_all},
 };
 use colloquy_core::{
     ids::{InsightId, NpcId, PlayerId, TenantId, TurnId, WorldId},
@@ -106,7 +106,7 @@ macro_rules! newest_insights {
     };
 }
 
-const LOAD_INSIGHTS: &str = concat!(
+pub(super) const LOAD_INSIGHTS: &str = concat!(
     "SELECT * FROM (",
     newest_insights!("$4"),
     ") p UNION ALL SELECT * FROM (",
@@ -183,6 +183,25 @@ fn read_earlier_insight(columns: &mut Columns<'_>) -> StoreResult<EarlierInsight
     })
 }
 
+/// Binds the values of [`LOAD_INSIGHTS`].
+pub(super) fn bind_insights<'q>(
+    query: BoundQuery<'q>,
+    scope: &TenantScope,
+    world: &WorldId,
+    npc: &NpcId,
+    player: Option<&PlayerId>,
+) -> BoundQuery<'q> {
+    bind_to!(query; scope.tenant(), world, npc, player_column(player), i64::from(MAX_INSIGHTS))
+}
+
+/// Reads the rows of [`LOAD_INSIGHTS`], newest first.
+pub(super) fn read_insights<'r>(rows: impl Iterator<Item = Columns<'r>>) -> StoreResult<Vec<EarlierInsight>> {
+    let insights = rows.map(|mut columns| read_earlier_insight(&mut columns));
+    let mut insights: Vec<EarlierInsight> = insights.collect::<StoreResult<_>>()?;
+    insights.sort_by_key(|earlier| std::cmp::Reverse((earlier.insight.last_turn_at, earlier.insight.id)));
+    Ok(insights)
+}
+
 /// Returns the value of the column `player`.
 pub(super) fn player_column(player: Option<&PlayerId>) -> String {
     player.map(PlayerId::to_string).unwrap_or_default()
@@ -218,13 +237,9 @@ impl InsightStore for SqlInsightStore {
         npc: &NpcId,
         player: Option<&PlayerId>,
     ) -> StoreResult<Vec<EarlierInsight>> {
-        let query = bind!(
-            LOAD_INSIGHTS;
-            scope.tenant(), world, npc, player_column(player), i64::from(MAX_INSIGHTS)
-        );
-        let mut insights = self.0.fetch_all(scope, query, read_earlier_insight).await?;
-        insights.sort_by_key(|earlier| std::cmp::Reverse((earlier.insight.last_turn_at, earlier.insight.id)));
-        Ok(insights)
+        let query = bind_insights(sqlx::query(LOAD_INSIGHTS), scope, world, npc, player);
+        let rows = fetch_all(&mut *self.0.acquire_reader(scope).await?, query).await?;
+        read_insights(rows.iter().map(Columns::new))
     }
     async fn load_earlier_insights(
         &self,

@@ -1,6 +1,6 @@
 //! The last meeting of an NPC and a player, with its summary.
 
-use super::{context::Engine, rows::Columns, statements::fetch_all};
+use super::{rows::Columns, statements::BoundQuery};
 use colloquy_core::{
     ids::{DialogueId, NpcId, PlayerId, SummaryId, WorldId},
     scope::TenantScope,
@@ -26,7 +26,7 @@ macro_rules! summary_locks {
 /// Finds the player's newest sessions with this NPC, through the player index, with the newest summary per session. If
 /// `$7` is true, only an unlocked summary counts, judged by the checkpoint of the summary's last turn. A summary with
 /// unknown locks counts only if the NPC has no locked scenario.
-const LAST_MEETINGS: &str = concat!(
+pub(super) const LAST_MEETINGS: &str = concat!(
     "SELECT m.committed_at, m.begun_at, m.summary, s.text, s.created_at, ",
     summary_locks!(),
     "
@@ -59,24 +59,23 @@ const LAST_MEETINGS: &str = concat!(
 /// The number of sessions searched for a summary.
 const MAX_MEETINGS_SEARCHED: i64 = 8;
 
-pub(super) async fn load_last_meeting(
-    engine: &Engine,
+/// Binds the values of [`LAST_MEETINGS`].
+pub(super) fn bind_last_meeting<'q>(
+    query: BoundQuery<'q>,
     scope: &TenantScope,
     world: &WorldId,
     npc: &NpcId,
     player: &PlayerId,
     apart_from: DialogueId,
     unlocked: bool,
-) -> StoreResult<Option<Meeting>> {
-    let mut connection = engine.acquire_reader(scope).await?;
-    let rows = fetch_all!(
-        connection, LAST_MEETINGS;
-        scope.tenant(), world, npc, player, apart_from, MAX_MEETINGS_SEARCHED, unlocked
-    )
-    .await?;
+) -> BoundQuery<'q> {
+    bind_to!(query; scope.tenant(), world, npc, player, apart_from, MAX_MEETINGS_SEARCHED, unlocked)
+}
+
+/// Reads the rows of [`LAST_MEETINGS`]: the newest session, with the newest summary.
+pub(super) fn read_last_meeting<'r>(rows: impl Iterator<Item = Columns<'r>>) -> StoreResult<Option<Meeting>> {
     let mut meeting: Option<Meeting> = None;
-    for row in &rows {
-        let mut columns = Columns::new(row);
+    for mut columns in rows {
         let met_at = columns.time()?;
         let since = columns.time()?;
         let summary: Option<SummaryId> = columns.maybe_id()?;

@@ -24,7 +24,8 @@
 //! - Where SQLite must keep the join order, `CROSS JOIN` has its conditions in `WHERE`: SQLite allows `ON`, Postgres
 //!   does not.
 //! - `IS DISTINCT FROM` replaces `IS NOT`; `lower(..)` replaces a collation; every subquery in `FROM` has an alias.
-//! - A `batch!` sends several statements in one trip. A statement that must run after another has its own trip.
+//! - A `batch!` sends several statements in one trip, a [`JointRead`](joint_read::JointRead) several queries. A statement
+//!   that must run after another has its own trip.
 //! - A read followed by a write holds a [`LedgerLock`](scope::LedgerLock) or `for_update!` against other writers.
 //!   SQLite has one writer; Postgres has many, and each statement sees all earlier commits. Work that starts with a
 //!   memory lock or the state lock, in a world known beforehand, is written by `write_memory`. A statement that only
@@ -58,6 +59,7 @@ mod insights;
 mod job_calls;
 mod job_fence;
 mod jobs;
+pub(super) mod joint_read;
 mod leases;
 mod lore;
 mod meetings;
@@ -75,6 +77,7 @@ pub(super) mod scope;
 mod state;
 mod summaries;
 mod tenants;
+mod turn_memory;
 mod turns;
 mod usage;
 mod webhooks;
@@ -108,6 +111,7 @@ pub(super) fn build_ledger(engine: &Arc<Engine>) -> Ledger {
         directives: Arc::new(directives::SqlDirectiveStore(engine.clone())),
         dialogues: Arc::new(dialogues::SqlDialogueStore(engine.clone())),
         turns: Arc::new(turns::SqlTurnStore(engine.clone())),
+        turn_memory: Arc::new(turn_memory::SqlTurnMemoryStore(engine.clone())),
         episodes: Arc::new(episodes::SqlEpisodeStore(engine.clone())),
         facts: Arc::new(facts::SqlFactStore(engine.clone())),
         consolidation: Arc::new(facts::SqlFactStore(engine.clone())),

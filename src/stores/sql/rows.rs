@@ -83,7 +83,10 @@ pub(super) struct Columns<'r> {
 
 impl<'r> Columns<'r> {
     pub(super) fn new(row: &'r Row) -> Self {
-        Self { row, index: 0 }
+        Self::starting_at(row, 0)
+    }
+    pub(super) const fn starting_at(row: &'r Row, index: usize) -> Self {
+        Self { row, index }
     }
     /// Reads each row with `read_row`.
     pub(super) fn read_rows<T>(rows: &[Row], read_row: ReadRow<T>) -> StoreResult<Vec<T>> {

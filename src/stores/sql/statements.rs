@@ -7,7 +7,7 @@
 //! | `fetch_one!` | the single row |
 //! | `fetch_optional!` | the first row, if there is one |
 //! | `fetch_scalar!` | the first column of the single row |
-//! | `bind!` | the query, not yet sent |
+//! | `bind!`, `bind_to!` | the query, not yet sent |
 //!
 //! A file imports the function behind each of these macros that it uses. Values are bound by reference; ids are bound as
 //! text.
@@ -33,7 +33,13 @@ pub(super) type BoundQuery<'q> = Query<'q, Db, Arguments>;
 /// Binds values to a statement: the first to `$1`, the second to `$2`, and so on.
 macro_rules! bind {
     ($statement:expr $(; $($value:expr),+ $(,)?)?) => {
-        sqlx::query($statement)$($(.bind(&$value))+)?
+        bind_to!(sqlx::query($statement) $(; $($value),+)?)
+    };
+}
+/// Binds values to a query that has none yet, as [`bind!`] does.
+macro_rules! bind_to {
+    ($query:expr $(; $($value:expr),+ $(,)?)?) => {
+        $query$($(.bind(&$value))+)?
     };
 }
 /// Column names, each with a prefix, such as the alias of their table.

@@ -13,6 +13,7 @@ mod engine;
 mod errors;
 mod fairness_key;
 mod file;
+mod joined_queries;
 mod options;
 #[cfg(test)]
 mod plans;

@@ -16,7 +16,7 @@ use crate::support::{
 };
 
 /// Concurrent trips to Postgres before the reply is requested.
-const BEFORE: usize = 6;
+const BEFORE: usize = 3;
 /// The maximum of dependent trips among them, including the search in Qdrant if the index is there.
 const IN_SEQUENCE: usize = 2;
 /// The commit of the turn, in one statement.
@@ -26,7 +26,7 @@ const AFTERWARDS: usize = 2;
 /// Commands to Redis.
 const BUFFER: usize = 1;
 /// The same for SQLite: uses of a reader, and writes. A write is one or a few messages to the writer.
-const READS: usize = 7;
+const READS: usize = 4;
 const WRITES: usize = 2;
 
 const WHAT_TO_DO: &str = "a turn goes to its stores another number of times than before. More: read it with what is \

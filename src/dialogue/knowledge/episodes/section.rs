@@ -71,7 +71,7 @@ impl KindOfKnowledge for Episodes {
     type Section<'a> = EpisodeSection<'a>;
 
     async fn read(reading: &EarlyReading<'_>) -> Result<ReadEpisodes, TurnError> {
-        Ok(read_episodes(reading.services, reading.input).await?)
+        Ok(read_episodes(reading).await?)
     }
 
     async fn find(search: &LineSearch<'_>, early_reads: ReadEpisodes) -> Result<Self, TurnError> {

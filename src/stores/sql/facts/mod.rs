@@ -28,6 +28,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+pub(super) use self::recall::{bind_standing, standing_statement};
 use super::{
     context::Engine,
     rows::{self, Columns},
@@ -139,7 +140,7 @@ fn read_source(columns: &mut Columns<'_>) -> StoreResult<Option<(DialogueId, u32
 }
 
 /// Reads the columns of [`fact_columns!`].
-fn read_fact(columns: &mut Columns<'_>) -> StoreResult<Fact> {
+pub(super) fn read_fact(columns: &mut Columns<'_>) -> StoreResult<Fact> {
     Ok(Fact {
         id: columns.id()?,
         world: columns.id()?,

@@ -2,9 +2,9 @@
 
 use super::{
     super::{
-        context::Connection,
-        rows::{Columns, json_list, to_micros},
-        statements::fetch_all,
+        context::Engine,
+        joint_read::JointRead,
+        rows::{json_list, to_micros},
     },
     fact_columns, read_fact,
 };
@@ -57,27 +57,26 @@ const AUTHORED_FACTS: &str = concat!(
 
 /// Reads the facts for a pass.
 pub(in super::super) async fn load_pass_facts(
-    connection: &mut Connection,
+    engine: &Engine,
     tenant: &TenantId,
     query: &PassFactQuery,
 ) -> StoreResult<PassFacts> {
-    let (from, to) = query.turns;
     let now = to_micros(query.now);
     let limit = i64::from(query.limit);
-    let learned = fetch_all!(
-        connection, LEARNED_FACTS;
-        tenant, query.dialogue, i64::from(from), i64::from(to), query.player, now, limit
-    )
-    .await?;
-    let knowers = json_list(query.knowers.iter().map(Knower::store_key));
-    let authored = fetch_all!(
-        connection, AUTHORED_FACTS;
-        tenant, query.world, to_micros(query.said_at), knowers, query.player, now, limit
-    )
-    .await?;
+    let mut read = JointRead::new();
+    let learned = read.add(LEARNED_FACTS, |bound| {
+        let (from, to) = query.turns;
+        Ok(bind_to!(bound; tenant, query.dialogue, i64::from(from), i64::from(to), query.player, now, limit))
+    });
+    let authored = read.add(AUTHORED_FACTS, |bound| {
+        let knowers = json_list(query.knowers.iter().map(Knower::store_key));
+        let said_at = to_micros(query.said_at);
+        Ok(bind_to!(bound; tenant, query.world, said_at, knowers, query.player, now, limit))
+    });
+    let found = read.fetch(engine, tenant).await?;
     Ok(PassFacts {
-        learned: Columns::read_rows(&learned, read_fact)?,
-        authored: Columns::read_rows(&authored, read_fact)?,
+        learned: found.read_rows(learned, read_fact)?,
+        authored: found.read_rows(authored, read_fact)?,
     })
 }
 

@@ -12,6 +12,7 @@ use super::{
     super::{
         context::Engine,
         rows::{Columns, json_list, to_json, to_micros},
+        statements::BoundQuery,
     },
     SqlFactStore, confirm, fact_columns, lists, parse_replaced_by, read_fact, read_importance, read_polarity,
     read_source, read_tense, read_view,
@@ -24,9 +25,12 @@ use colloquy_memory::{
 };
 use colloquy_ports::{
     StoreResult,
-    ledger::facts::{
-        FactConfirmation, KeywordFact, NamingFact, RecallBody, RecallStore, StandingMemory, Supersession, add_requests,
-        list_next_corrections, list_removed_statements,
+    ledger::{
+        facts::{
+            FactConfirmation, KeywordFact, NamingFact, RecallBody, RecallStore, StandingMemory, Supersession,
+            add_requests, list_next_corrections, list_removed_statements,
+        },
+        turn_memory::StandingRequest,
     },
 };
 
@@ -327,38 +331,44 @@ async fn load_successors(engine: &Engine, scope: &TenantScope, facts: &[Fact]) -
     Ok(successors)
 }
 
-#[async_trait]
-impl RecallStore for SqlFactStore {
-    async fn confirm_facts(
+/// Returns the query for the rows of a standing memory.
+pub(in super::super) const fn standing_statement(request: &StandingRequest<'_>) -> &'static str {
+    if request.viewpoint.sees_all_players {
+        STANDING_FACTS_FOR_DESIGNER
+    } else {
+        STANDING_FACTS
+    }
+}
+
+/// Binds the values of [`standing_statement`].
+pub(in super::super) fn bind_standing<'q>(
+    query: BoundQuery<'q>,
+    scope: &TenantScope,
+    request: &StandingRequest<'_>,
+) -> StoreResult<BoundQuery<'q>> {
+    let viewpoint = request.viewpoint;
+    let partitions = to_json(&confirm::readable_partitions(viewpoint))?;
+    let hearers = hearer_pattern(viewpoint, request.gossip);
+    Ok(bind_to!(
+        query;
+        scope.tenant(), viewpoint.world, partitions, to_micros(request.as_of), i64::from(request.limit), hearers
+    ))
+}
+
+impl SqlFactStore {
+    /// Returns the standing memory with these rows. Reads the facts that replaced some of them, and requests to forget.
+    pub(in super::super) async fn complete_standing(
         &self,
         scope: &TenantScope,
-        viewpoint: &Viewpoint,
-        ids: &[FactId],
-        as_of: DateTime<Utc>,
-    ) -> StoreResult<FactConfirmation> {
-        confirm::confirm_candidates(&self.0, scope.tenant(), viewpoint, ids, as_of).await
-    }
-    async fn load_bodies(&self, scope: &TenantScope, ids: &[FactId]) -> StoreResult<Vec<RecallBody>> {
-        if ids.is_empty() {
-            return Ok(Vec::new());
-        }
-        let query = bind!(SELECT_BODIES; scope.tenant(), json_list(ids), self.0.embedding_model);
-        self.0.fetch_all(scope, query, read_body).await
-    }
-    async fn load_standing(
-        &self,
-        scope: &TenantScope,
-        viewpoint: &Viewpoint,
-        gossip: bool,
-        as_of: DateTime<Utc>,
-        limit: u32,
+        request: &StandingRequest<'_>,
+        facts: Vec<Fact>,
     ) -> StoreResult<StandingMemory> {
-        let query = bind!(
-            if viewpoint.sees_all_players { STANDING_FACTS_FOR_DESIGNER } else { STANDING_FACTS };
-            scope.tenant(), viewpoint.world, to_json(&confirm::readable_partitions(viewpoint))?, to_micros(as_of),
-            i64::from(limit), hearer_pattern(viewpoint, gossip)
-        );
-        let facts = self.0.fetch_all(scope, query, read_fact).await?;
+        let StandingRequest {
+            viewpoint,
+            as_of,
+            limit,
+            ..
+        } = *request;
         let is_corrected = |fact: &&Fact| !fact.earlier_wordings.is_empty();
         let corrected: Vec<Fact> = facts.iter().filter(is_corrected).cloned().collect();
         let (mut valid, invalid): (Vec<Fact>, Vec<Fact>) = facts.into_iter().partition(|fact| fact.is_valid_at(as_of));
@@ -398,6 +408,44 @@ impl RecallStore for SqlFactStore {
             taken_out,
             ended_promises,
         })
+    }
+}
+
+#[async_trait]
+impl RecallStore for SqlFactStore {
+    async fn confirm_facts(
+        &self,
+        scope: &TenantScope,
+        viewpoint: &Viewpoint,
+        ids: &[FactId],
+        as_of: DateTime<Utc>,
+    ) -> StoreResult<FactConfirmation> {
+        confirm::confirm_candidates(&self.0, scope.tenant(), viewpoint, ids, as_of).await
+    }
+    async fn load_bodies(&self, scope: &TenantScope, ids: &[FactId]) -> StoreResult<Vec<RecallBody>> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let query = bind!(SELECT_BODIES; scope.tenant(), json_list(ids), self.0.embedding_model);
+        self.0.fetch_all(scope, query, read_body).await
+    }
+    async fn load_standing(
+        &self,
+        scope: &TenantScope,
+        viewpoint: &Viewpoint,
+        gossip: bool,
+        as_of: DateTime<Utc>,
+        limit: u32,
+    ) -> StoreResult<StandingMemory> {
+        let request = StandingRequest {
+            viewpoint,
+            gossip,
+            as_of,
+            limit,
+        };
+        let query = bind_standing(sqlx::query(standing_statement(&request)), scope, &request)?;
+        let facts = self.0.fetch_all(scope, query, read_fact).await?;
+        self.complete_standing(scope, &request, facts).await
     }
     async fn list_requests_of_facts(
         &self,

@@ -77,7 +77,7 @@ const PASS_FENCE_AND_STORE: &str = batch!(
         was_changed!()
     )
 );
-/// Like [`PASS_FENCE_AND_STORE`], for a turn that taught no fact: its episode is the only other row.
+/// Like [`PASS_FENCE_AND_STORE`], for a turn with an episode.
 const PASS_FENCE_AND_TELL: &str = batch!(
     pass_memory_fence!("$22"),
     episodes::insert_episode_row!(
@@ -301,7 +301,6 @@ async fn write_reconciliation(
     write_events(connection, tenant, &flag_events(result, now)).await?;
     // Verdicts come last: a transaction waiting for the same pairs then holds no lock needed here.
     verdicts::upsert_verdicts(connection, tenant, &result.verdicts, now).await?;
-    write_episode(connection, tenant, result).await?;
     Ok(ReconcileOutcome::Committed)
 }
 
@@ -343,15 +342,7 @@ fn flag_events(result: &Reconciliation, now: DateTime<Utc>) -> Vec<Event> {
     contradicted.chain(personal).collect()
 }
 
-async fn write_episode(connection: &mut Connection, tenant: &TenantId, result: &Reconciliation) -> StoreResult<()> {
-    if let Some(episode) = &result.episode {
-        episodes::insert_episode(connection, tenant, episode).await?;
-        failpoint!("facts.episode");
-    }
-    Ok(())
-}
-
-/// Ends the job and stores the first extraction of its turn. `Some` means that nothing may be written.
+/// Ends the job, and stores the first extraction and the episode of its turn. `Some` means that nothing may be written.
 async fn pass_memory_fence(
     connection: &mut Connection,
     tenant: &TenantId,
@@ -367,8 +358,11 @@ async fn pass_memory_fence(
             guarding_memories(&result.npcs), to_signed(result.expected_memory_seq)
         )
     };
-    let alone = result.episode.as_ref().filter(|_| result.teaches_nothing());
-    let passing = match (result.extractions.first(), alone) {
+    debug_assert!(
+        result.episode.is_none() || !result.extractions.is_empty(),
+        "an episode is written with the extraction of its turn"
+    );
+    let passing = match (result.extractions.first(), &result.episode) {
         (None, _) => passing(PASS_MEMORY_FENCE).bind(&calls),
         (Some(extraction), None) => bind_extraction(passing(PASS_FENCE_AND_STORE), extraction)?.bind(&calls),
         (Some(extraction), Some(episode)) => {

@@ -7,8 +7,10 @@ use chrono::{DateTime, Utc};
 use serde::Deserialize;
 
 use super::{
-    super::rows::{Columns, from_micros, json_list, to_micros, vector_from_bytes},
-    super::statements::fetch_all,
+    super::{
+        joint_read::JointRead,
+        rows::{Columns, from_micros, json_list, to_micros, vector_from_bytes},
+    },
     SqlFactStore, fact_columns, read_fact,
     reconciliation::{guarding_memories, reconcile_memory},
     similarity, verdicts,
@@ -287,19 +289,21 @@ impl ReconciliationStore for SqlFactStore {
         let tenant = scope.tenant();
         let audience = audience.audience_key();
         let since = to_micros(since);
-        let mut connection = self.0.acquire_reader(scope).await?;
-        let listed = json_list(ids);
-        let facts =
-            fetch_all!(connection, TIMELINE_FACTS; tenant, world, audience, since, listed, self.0.embedding_model)
-                .await?;
-        let extractions = fetch_all!(connection, TIMELINE_EXTRACTIONS; tenant, world, audience, since).await?;
-        drop(connection);
+        let mut read = JointRead::new();
+        let facts = read.add(TIMELINE_FACTS, |query| {
+            let listed = json_list(ids);
+            Ok(bind_to!(query; tenant, world, audience, since, listed, self.0.embedding_model))
+        });
+        let extractions = read.add(TIMELINE_EXTRACTIONS, |query| {
+            Ok(bind_to!(query; tenant, world, audience, since))
+        });
+        let found = read.fetch(&self.0, scope).await?;
         let mut rows = TimelineRows {
             known_facts: Vec::new(),
             foreign_facts: HashMap::new(),
-            extractions: Columns::read_rows(&extractions, read_extraction)?,
+            extractions: found.read_rows(extractions, read_extraction)?,
         };
-        for (is_local, fact) in Columns::read_rows(&facts, read_known_fact)? {
+        for (is_local, fact) in found.read_rows(facts, read_known_fact)? {
             // A conclusion only shows that a line repeats its prompt. The replay decides about the premises.
             if is_local && !fact.fact.is_conclusion() {
                 rows.known_facts.push(fact);

@@ -84,7 +84,7 @@ pub(super) fn sample_pass<S: LedgerSubject>(f: &Fixture<S>, told: &RewindFixture
 }
 
 /// Returns a pass over these turns, with findings of turns.
-fn pass_with<S: LedgerSubject>(
+pub(super) fn pass_with<S: LedgerSubject>(
     f: &Fixture<S>,
     told: &RewindFixture,
     turns: (u32, u32),

@@ -11,6 +11,7 @@ use colloquy::{
         PruneBefore,
         episodes::{EmbeddedEpisode, EpisodePair, EpisodeRequest, EpisodeVector, FoundEpisodes},
         facts::{Extraction, ReconcileOutcome},
+        jobs::JobKind,
         scenarios::Embedding,
     },
 };
@@ -70,7 +71,12 @@ fn extraction_of<S: LedgerSubject>(f: &Fixture<S>, turn: &Turn) -> Extraction {
 }
 
 /// Writes the episode of turn `number` as the job of the turn does, with or without a fact.
-async fn learn<S: LedgerSubject>(f: &Fixture<S>, told: &RewindFixture, number: usize, importance: u8) -> Episode {
+pub(super) async fn learn<S: LedgerSubject>(
+    f: &Fixture<S>,
+    told: &RewindFixture,
+    number: usize,
+    importance: u8,
+) -> Episode {
     let episode = sample_episode(f, told, number, importance);
     let mut plan = told.fact_plan(f, number, "The player likes grapes.", &[]).await;
     if number.is_multiple_of(2) {
@@ -78,14 +84,14 @@ async fn learn<S: LedgerSubject>(f: &Fixture<S>, told: &RewindFixture, number: u
         plan.flagging.clear();
         plan.npcs.clear();
         plan.expected_memory_seq = 0;
-        plan.extractions.push(extraction_of(f, &told.turns[number - 1]));
     }
+    plan.extractions.push(extraction_of(f, &told.turns[number - 1]));
     plan.episode = Some(embedded(episode.clone(), f32::from(importance)));
     f.reconcile_plan(&plan).await;
     episode
 }
 
-fn request(pair: EpisodePair<'_>, recent: u32, important: u32, after: i64) -> EpisodeRequest<'_> {
+pub(super) fn request(pair: EpisodePair<'_>, recent: u32, important: u32, after: i64) -> EpisodeRequest<'_> {
     EpisodeRequest {
         pair,
         recent,
@@ -97,7 +103,7 @@ fn request(pair: EpisodePair<'_>, recent: u32, important: u32, after: i64) -> Ep
 }
 
 impl<S: LedgerSubject> Fixture<S> {
-    fn pair(&self) -> EpisodePair<'_> {
+    pub(super) fn pair(&self) -> EpisodePair<'_> {
         EpisodePair {
             world: &self.world,
             npc: &self.npc,
@@ -118,7 +124,7 @@ impl<S: LedgerSubject> Fixture<S> {
 }
 
 pub async fn episode_is_written_once_with_its_facts<S: LedgerSubject>(f: &Fixture<S>) {
-    let told = dialogue_with_turns(f, 2).await;
+    let mut told = dialogue_with_turns(f, 2).await;
     for number in [1, 2] {
         let episode = learn(f, &told, number, 5).await;
         let found = f.find_episodes(1, 0, 0).await;
@@ -126,17 +132,25 @@ pub async fn episode_is_written_once_with_its_facts<S: LedgerSubject>(f: &Fixtur
         let mut rows = found.rows.into_iter();
         assert!(rows.any(|row| row.episode == episode), "turn {number}");
     }
-    // The second run of a job finds its fence closed, and a second row of the turn would not be written either.
+    // The second run of a job finds its fence closed.
     let mut plan = told.fact_plan(f, 1, "The player likes plums.", &[]).await;
+    plan.extractions.push(extraction_of(f, &told.turns[0]));
     plan.episode = Some(embedded(sample_episode(f, &told, 1, 9), 9.0));
     let facts = &f.ledger().facts;
     let outcome = facts.commit_reconciliation(&f.scope, &plan).await.unwrap();
     assert_eq!(outcome, ReconcileOutcome::Fenced);
-    let mut other = f.sample_plan().await;
-    other.episode = plan.episode;
-    f.reconcile_plan(&other).await;
+    // Another job of a turn writes no second row.
+    let mut commit = told.turn_commit(f, 3);
+    commit.jobs.push(f.sample_job(&commit, JobKind::Consolidate));
+    f.commit_turn(&commit).await;
+    told.turns.push(commit.turn);
+    for (job, importance) in commit.jobs.into_iter().zip([5, 9]) {
+        told.extractions.truncate(2);
+        told.extractions.push(job);
+        learn(f, &told, 3, importance).await;
+    }
     let found = f.find_episodes(9, 0, 0).await;
-    assert_eq!((found.standing.len(), found.rows.len()), (2, 2));
+    assert_eq!((found.standing.len(), found.rows.len()), (3, 3));
     assert!(found.rows.iter().all(|row| row.episode.importance.get() == 5));
 }
 

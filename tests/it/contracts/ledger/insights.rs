@@ -15,7 +15,7 @@ use super::{
 };
 
 /// Adds an insight to a pass.
-fn add_insight<S: LedgerSubject>(
+pub(super) fn add_insight<S: LedgerSubject>(
     f: &Fixture<S>,
     commit: &mut PassCommit,
     player: Option<&str>,

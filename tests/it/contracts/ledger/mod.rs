@@ -43,6 +43,7 @@ mod statistics;
 mod summaries;
 mod tenants;
 mod timeline;
+mod turn_memory;
 mod usage;
 mod webhooks;
 
@@ -148,6 +149,7 @@ macro_rules! ledger_contract {
                     shortened_turn_without_an_extraction_keeps_its_episode, episodes_of_another_embedder_are_embedded_again,
                     episode_stored_without_a_vector_is_embedded_later,
                     episodes_of_unsaid_turns_are_pruned, episodes_of_another_pair_or_tenant_are_not_found;
+                turn_memory: turn_memory_has_the_parts_of_their_own_reads;
                 curation: pass_is_stored_once_with_its_findings, decisions_of_persons_stay,
                     open_findings_notes_and_short_sessions_are_carried,
                     pass_is_unsaid_and_stands_again_with_its_turn, pass_is_queued_for_the_last_turn,

@@ -25,8 +25,6 @@ use colloquy_ports::llm::{ChatMessage, ChatRole, JsonSchema, Task};
 
 /// The value of [`ClassifiedIntent::source`] for a line that asks nothing.
 const INTENT_SOURCE_STATEMENT: &str = "the line asks nothing";
-/// The value of [`ClassifiedIntent::source`] for an intent by the words of the line.
-const INTENT_SOURCE_RULES: &str = "by rules";
 /// Raw turns that the model sees. A line rarely points further back.
 const SHOWN_TURNS: usize = 3;
 
@@ -43,8 +41,8 @@ pub enum IntentSource {
     Model,
     /// A line that asks nothing is small talk, and the classifier is not asked.
     Statement,
-    /// The words of the line name the intent, and the classifier is not asked, or has not answered yet.
-    Expected(Intent),
+    /// The words of the line name the likeliest intent, and the classifier is not asked.
+    Rules,
     /// The turn recalls in full, as for a question about memory: it has no line to classify, or the classifier failed.
     Assumed,
     /// The reply was shown before: the turn needs no memory, and the classifier is not asked.
@@ -66,16 +64,11 @@ impl IntentSource {
             (Some(_), Some(intent)) if !input.is_greeting() => Self::Replaced(intent),
             (Some(_), None) if is_statement(input) => Self::Statement,
             (Some(_), None) if !input.is_greeting() => match services.intent_classification(&input.world.settings) {
-                IntentClassification::ByRules => Self::likeliest(input),
+                IntentClassification::ByRules => Self::Rules,
                 IntentClassification::BesideReply | IntentClassification::BeforeReply => Self::Model,
             },
             _ => Self::Assumed,
         }
-    }
-
-    /// Returns the likeliest intent by the words of the line.
-    pub(super) fn likeliest(input: &TurnInput) -> Self {
-        Self::Expected(keywords::expected_intent(&input.line))
     }
 }
 
@@ -149,7 +142,7 @@ pub(super) async fn classify_line(
         IntentSource::Statement => classified(Intent::Chat, INTENT_SOURCE_STATEMENT, false),
         IntentSource::Assumed => classified(Intent::Memory, "not asked", true),
         IntentSource::Shown => classified(Intent::Chat, "the reply was given", false),
-        IntentSource::Expected(intent) => classified(intent, INTENT_SOURCE_RULES, false),
+        IntentSource::Rules => ClassifiedIntent::by_rules(&input.line),
         IntentSource::Requested(intent) => classified(intent, "named by the request", false),
         IntentSource::Replaced(intent) => classified(intent, INTENT_SOURCE_REPLACED, false),
     }

@@ -111,8 +111,9 @@ async fn run_turn_steps(
         }));
         let (prepared, opened) = unless_cut(&mut cut_signal, opening).await??;
         let request = &prepared.request;
+        let span = opened.span.clone();
         let speaking = Box::pin(speak_reply(&input, request, opened, feed, &mut cut_signal, &stopwatch));
-        let reply = speaking.instrument(debug_span!("turn.reply")).await?;
+        let reply = speaking.instrument(span).await?;
         Ok(SpokenTurn { prepared, reply })
     };
     let outcome = tokio::time::timeout(limit, async {

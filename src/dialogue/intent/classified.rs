@@ -1,11 +1,14 @@
 //! The intent of a line, with its source.
 
-use colloquy_memory::{trace::CallTrace, turn::Intent};
+use colloquy_memory::{keywords, trace::CallTrace, turn::Intent};
 
 /// The value of [`ClassifiedIntent::source`] for an answer of the classifier.
 pub(super) const INTENT_SOURCE_MODEL: &str = "model";
 /// The value of [`ClassifiedIntent::source`] for an answer that the classifier gave for the replaced turn.
 pub(super) const INTENT_SOURCE_REPLACED: &str = "model, for the replaced turn";
+
+/// The value of [`ClassifiedIntent::source`] for the likeliest intent by the words of the line.
+const INTENT_SOURCE_RULES: &str = "by rules";
 
 /// The answer of the classifier, or the assumption in its place.
 #[derive(Debug, Clone)]
@@ -22,6 +25,16 @@ impl ClassifiedIntent {
     /// False for small talk, which is not compared by meaning.
     pub fn is_about_something(&self) -> bool {
         self.in_full || self.intent != Intent::Chat
+    }
+
+    /// Returns the likeliest intent by the words of a line.
+    pub fn by_rules(line: &str) -> Self {
+        Self {
+            intent: keywords::expected_intent(line),
+            source: INTENT_SOURCE_RULES.to_owned(),
+            in_full: false,
+            call: None,
+        }
     }
 
     /// True if a turn with either intent gathers the same.

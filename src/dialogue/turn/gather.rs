@@ -145,6 +145,17 @@ pub(super) struct Classification {
     intent_ms: f64,
 }
 
+impl Classification {
+    /// The likeliest intent by the words of the line.
+    pub(super) fn expected(input: &TurnInput) -> Self {
+        Self {
+            classified: ClassifiedIntent::by_rules(&input.line),
+            failure: None,
+            intent_ms: 0.0,
+        }
+    }
+}
+
 impl<'a> Gathering<'a> {
     /// Gathers the context, with one source of the intent.
     pub(super) async fn gather(self, source: IntentSource) -> Result<GatheredContext, TurnError> {

@@ -14,10 +14,10 @@ use futures_util::{
     future::{MaybeDone, maybe_done},
     stream::BoxStream,
 };
-use tracing::{Instrument as _, debug_span};
+use tracing::{Instrument as _, Span, debug_span};
 
 use super::{
-    gather::Gathering,
+    gather::{Classification, Gathering},
     gathered_context::GatheredContext,
     input::{TurnError, TurnInput},
     speak::{ReplyCall, ReplyRequest, authored_stream, model_request},
@@ -43,6 +43,8 @@ pub(super) struct OpenedStream {
     pub call: CallTrace,
     /// When the model was asked, in milliseconds since the line was accepted.
     pub began_ms: f64,
+    /// The span of the reply, from the call on.
+    pub span: Span,
 }
 
 /// Gathers the context, assembles the prompt and asks the reply model.
@@ -54,7 +56,8 @@ pub(super) async fn open_reply(gathering: Gathering<'_>) -> Result<(PreparedRepl
     match IntentSource::for_turn(services, input) {
         IntentSource::Model if is_classified_beside(services, input) => Box::pin(open_beside_intent(gathering)).await,
         source => {
-            let mut prepared = prepare_reply(gathering, gathering.gather(source)).await?;
+            let gathered = gathering.gather(source).instrument(debug_span!("turn.gather"));
+            let mut prepared = prepare_reply(gathering, gathered).await?;
             let opened = open_stream(gathering, prepared.request.take_call()).await;
             Ok((prepared, opened))
         }
@@ -70,37 +73,54 @@ fn is_classified_beside(services: &Services, input: &TurnInput) -> bool {
 /// Asks for the reply with the likeliest intent, and for the intent. If the classifier answers before the prompt is
 /// ready, nothing is asked for early.
 async fn open_beside_intent(gathering: Gathering<'_>) -> Result<(PreparedReply<'_>, OpenedStream), TurnError> {
-    let mut classifying = Box::pin(maybe_done(gathering.classify(IntentSource::Model)));
-    let first_reads = run_beside(classifying.as_mut(), gathering.read_before_intent()).await?;
-    let prepare =
-        |first_reads, classification| prepare_reply(gathering, gathering.find_for_intent(first_reads, classification));
+    let span = debug_span!("turn.gather");
+    let classifying = gathering.classify(IntentSource::Model).instrument(span.clone());
+    let mut classifying = Box::pin(maybe_done(classifying));
+    let reading = gathering.read_before_intent().instrument(span.clone());
+    let first_reads = run_beside(classifying.as_mut(), reading).await?;
+    let prepare = |first_reads, classification| {
+        let finding = gathering.find_for_intent(first_reads, classification);
+        prepare_reply(gathering, finding.instrument(span.clone()))
+    };
     if let Some(classification) = classifying.as_mut().take_output() {
         let mut prepared = prepare(first_reads, classification?).await?;
         let opened = open_stream(gathering, prepared.request.take_call()).await;
         return Ok((prepared, opened));
     }
-    let likeliest = gathering.classify(IntentSource::likeliest(gathering.input)).await?;
+    let likeliest = Classification::expected(gathering.input);
     let mut prepared = run_beside(classifying.as_mut(), prepare(first_reads.clone(), likeliest)).await?;
     let mut opening = Box::pin(maybe_done(open_stream(gathering, prepared.request.take_call())));
-    run_beside(opening.as_mut(), classifying.as_mut()).await;
+    let is_asked_early = classifying.as_mut().output_mut().is_none();
+    if is_asked_early {
+        run_beside(opening.as_mut(), classifying.as_mut()).await;
+    }
     let classification = finish(classifying.as_mut()).await?;
     let mut is_same_prompt = true;
     if classification.classified.needs_same_as(&prepared.gathered.intent) {
         prepared.gathered.set_intent(classification);
     } else {
-        let prepared_again = run_beside(opening.as_mut(), prepare(first_reads, classification)).await?;
+        let preparing = prepare(first_reads, classification);
+        let prepared_again = if is_asked_early {
+            run_beside(opening.as_mut(), preparing).await?
+        } else {
+            preparing.await?
+        };
         is_same_prompt = prepared_again.prompt.messages == prepared.prompt.messages;
         prepared = prepared_again;
     }
-    gathering.services.models.metrics().record_early_reply(is_same_prompt);
-    let opened = if is_same_prompt {
-        finish(opening.as_mut()).await
-    } else {
-        drop(opening);
+    if is_asked_early {
+        gathering.services.models.metrics().record_early_reply(is_same_prompt);
+    }
+    if is_same_prompt {
+        let opened = finish(opening.as_mut()).await;
+        return Ok((prepared, opened));
+    }
+    drop(opening);
+    if is_asked_early {
         let note = "the reply was asked for twice: first with the prompt for another intent";
         prepared.gathered.notes.push(note.to_owned());
-        open_stream(gathering, prepared.request.take_call()).await
-    };
+    }
+    let opened = open_stream(gathering, prepared.request.take_call()).await;
     Ok((prepared, opened))
 }
 
@@ -112,7 +132,7 @@ async fn prepare_reply<'i>(
     let Gathering {
         services, input, watch, ..
     } = gathering;
-    let gathered = Box::pin(gathered.instrument(debug_span!("turn.gather"))).await?;
+    let gathered = Box::pin(gathered).await?;
     let assembling = async { assemble_for_reply(services, input, &gathered) };
     let (prompt, assemble_ms) = watch
         .time_work(assembling.instrument(debug_span!("turn.assemble")))
@@ -131,16 +151,22 @@ async fn prepare_reply<'i>(
 
 async fn open_stream(gathering: Gathering<'_>, call: ReplyCall<'_>) -> OpenedStream {
     let began_ms = gathering.watch.total_ms();
+    let span = debug_span!("turn.reply");
     let (chunks, call) = match call {
         ReplyCall::Authored(words) => authored_stream(words),
         ReplyCall::Model(messages) => {
             let Gathering { services, input, .. } = gathering;
             let request = model_request(services, input, messages);
             let opening = services.models.request_stream(&input.scope, request);
-            opening.instrument(debug_span!("turn.ask")).await
+            opening.instrument(span.clone()).await
         }
     };
-    OpenedStream { chunks, call, began_ms }
+    OpenedStream {
+        chunks,
+        call,
+        began_ms,
+        span,
+    }
 }
 
 /// Runs `work` to its end, and `beside` as far as it comes meanwhile.

@@ -141,6 +141,7 @@ pub(super) async fn speak_reply(
         chunks,
         mut call,
         began_ms,
+        ..
     } = opened;
     let mut voice = ReplyWriter::new(input, feed);
     if question.authored.is_some() {

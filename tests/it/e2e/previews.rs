@@ -94,11 +94,6 @@ fn line_that_points_at_the_last_turn_waits_for_a_slow_extraction_and_says_so() {
             "{waits:?}"
         );
         assert!(waits[1]["waited_ms"].as_f64().unwrap() > 310.0, "{waits:?}");
-        assert_eq!(
-            (&waits[2]["reason"], &waits[2]["gave_up"]),
-            (&json!("any_line"), &json!(true)),
-            "{waits:?}"
-        );
-        assert_eq!(waits[2]["limit_ms"], 300, "{waits:?}");
+        assert_eq!(waits[2], Value::Null, "the line is about something else");
     });
 }

@@ -30,7 +30,7 @@ use crate::support::{ServerData, TestServer, run};
 /// How long jobs may take, with the answers that a person writes.
 const JOBS_PATIENCE: Duration = Duration::from_hours(1);
 /// A person may think for a while about an answer, so no call and no job times out before.
-const SETTINGS: [(&str, &str); 14] = [
+const SETTINGS: [(&str, &str); 15] = [
     ("COLLOQUY__LLM__MODEL", "gpt-4o-mini"),
     ("COLLOQUY__LLM__RETRY__RETRIES", "0"),
     ("COLLOQUY__LLM__TASKS__REPLY__TIMEOUT_MS", "600000"),
@@ -40,6 +40,8 @@ const SETTINGS: [(&str, &str); 14] = [
     ("COLLOQUY__LLM__TASKS__SUMMARY__TIMEOUT_MS", "600000"),
     ("COLLOQUY__LLM__TASKS__CURATION__TIMEOUT_MS", "600000"),
     ("COLLOQUY__TURN__TIMEOUT_MS", "600000"),
+    // An early call with the prompt for another intent would need an answer that nobody hears.
+    ("COLLOQUY__TURN__INTENT_CLASSIFICATION", "before_reply"),
     ("COLLOQUY__JOBS__LEASE_S", "3600"),
     ("COLLOQUY__EMBEDDER__MODEL", "multilingual-e5-small"),
     ("COLLOQUY__EMBEDDER__DIMENSIONS", "384"),

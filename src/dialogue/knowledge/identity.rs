@@ -262,9 +262,9 @@ impl Section for IdentitySection {
     }
 }
 
-/// Opens the last meeting. Every turn reads the meeting again, because another session with this player may begin or be
-/// rewound at any time, on any node. If this player may not hear the newest summary's facts, the newest unlocked summary
-/// takes its place.
+/// Opens the last meeting. Every turn reads the meeting again, because another session with this player may begin or
+/// be rewound at any time, on any node. If this player may not hear the newest summary's facts, the newest unlocked
+/// summary takes its place.
 async fn open_meeting(
     services: &Services,
     input: &TurnInput,

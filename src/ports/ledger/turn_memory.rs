@@ -47,8 +47,8 @@ pub struct TurnMemoryRequest<'a> {
 /// The memory of a turn. A part that was not requested is empty.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TurnMemory {
-    /// As of [`find_last_meeting`](super::dialogues::DialogueStore::find_last_meeting), with the newest summary, locked or
-    /// not.
+    /// As of [`find_last_meeting`](super::dialogues::DialogueStore::find_last_meeting), with the newest summary, locked
+    /// or not.
     pub meeting: Option<Meeting>,
     /// As of [`load_insights`](super::insights::InsightStore::load_insights).
     pub insights: Vec<EarlierInsight>,

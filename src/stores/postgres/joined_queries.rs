@@ -11,8 +11,8 @@ use super::{
 };
 use colloquy_ports::StoreResult;
 
-/// Returns one statement for several queries. The columns of a query follow a column `query0`, `query1` and so on, which
-/// is true in the rows of the query. `OFFSET` keeps the planner from merging a query into the joins, so that the query
+/// Returns one statement for several queries. The columns of a query follow a column `query0`, `query1` and so on,
+/// which is true in the rows of the query. `OFFSET` keeps the planner from merging a query into the joins, so that the query
 /// runs once. The nested loop of a lateral join keeps the order of its rows.
 pub(super) fn join_queries(queries: &[String]) -> String {
     let mut columns = String::new();

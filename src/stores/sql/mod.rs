@@ -24,8 +24,8 @@
 //! - Where SQLite must keep the join order, `CROSS JOIN` has its conditions in `WHERE`: SQLite allows `ON`, Postgres
 //!   does not.
 //! - `IS DISTINCT FROM` replaces `IS NOT`; `lower(..)` replaces a collation; every subquery in `FROM` has an alias.
-//! - A `batch!` sends several statements in one trip, a [`JointRead`](joint_read::JointRead) several queries. A statement
-//!   that must run after another has its own trip.
+//! - A `batch!` sends several statements in one trip, a [`JointRead`](joint_read::JointRead) several queries. A
+//!   statement that must run after another has its own trip.
 //! - A read followed by a write holds a [`LedgerLock`](scope::LedgerLock) or `for_update!` against other writers.
 //!   SQLite has one writer; Postgres has many, and each statement sees all earlier commits. Work that starts with a
 //!   memory lock or the state lock, in a world known beforehand, is written by `write_memory`. A statement that only

@@ -350,7 +350,7 @@ async fn request_contains_what_its_options_allow() {
     asked.temperature = 0.7;
     asked.json_schema = Some(JsonSchema {
         name: "verdict",
-        schema: json!({"type": "object"}),
+        schema: json!({"type": "object"}).into(),
     });
     OpenAiLlm::new(&http, options(&server))
         .unwrap()
@@ -510,7 +510,8 @@ async fn real_llm_streams_and_stops() {
             "properties": {"verdict": {"type": "string", "enum": ["same", "independent"]}},
             "required": ["verdict"],
             "additionalProperties": false,
-        }),
+        })
+        .into(),
     });
     asked.max_output_tokens = 60;
     let judged = llm.complete_chat(&asked).await.unwrap();

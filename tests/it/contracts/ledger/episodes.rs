@@ -296,6 +296,7 @@ pub async fn episodes_of_another_embedder_are_embedded_again<S: LedgerSubject>(f
 pub async fn episode_stored_without_a_vector_is_embedded_later<S: LedgerSubject>(f: &Fixture<S>) {
     let told = dialogue_with_turns(f, 1).await;
     let mut plan = told.fact_plan(f, 1, "The player likes grapes.", &[]).await;
+    plan.extractions.push(extraction_of(f, &told.turns[0]));
     let episode = sample_episode(f, &told, 1, 5);
     plan.episode = Some(EmbeddedEpisode {
         vector: EpisodeVector::Missing,

@@ -57,17 +57,19 @@ async fn load_part_by_part<S: LedgerSubject>(
     memory
 }
 
-/// Fills every part: a session with a pass and episodes, a later one with a summary, and facts.
+/// Fills every part: sessions with episodes, with a pass, and with a summary, and facts.
 async fn fill_memory<S: LedgerSubject>(f: &Fixture<S>) {
     put_default_world(f).await;
-    let told = dialogue_with_turns(f, 4).await;
+    let told = dialogue_with_turns(f, 3).await;
+    for number in 1..=3 {
+        episodes::learn(f, &told, number, 4).await;
+    }
+    f.advance_clock();
+    let told = dialogue_with_turns(f, 2).await;
     let mut pass = curation::pass_with(f, &told, (1, 2), &[(1, Decision::Open), (2, Decision::Open)]);
     add_insight(f, &mut pass, Some("p7"), "The Ferry", "It is \"late\".");
     add_insight(f, &mut pass, None, "The Mill", "It is old.");
     assert!(f.commit_pass(&pass).await);
-    for number in [1, 3, 4] {
-        episodes::learn(f, &told, number, 4).await;
-    }
     f.advance_clock();
     let (dialogue, fence) = f.sample_job_fence(JobKind::Summarise).await;
     let summary = landing_summary(f, fence, dialogue, (1, 1));
@@ -75,7 +77,6 @@ async fn fill_memory<S: LedgerSubject>(f: &Fixture<S>) {
     for is_removed in [false, true] {
         let mut fact = f.sample_fact(if is_removed { "removed" } else { "pinned" });
         fact.statement.pinned = true;
-        fact.view.pinned = true;
         let id = f.create_fact(fact).await;
         f.advance_clock();
         if is_removed {

@@ -80,27 +80,24 @@ fn reply_is_asked_for_once_if_the_intent_does_not_change_the_prompt() {
 fn reply_is_asked_for_again_if_the_intent_changes_the_prompt() {
     run(async {
         let stage = stage_with_grapes(None).await;
-        let mut talk = stage.session("p1").await;
-        teach_grapes(&mut talk).await;
+        teach_grapes(&mut stage.session("p1").await).await;
         let is_away = LlmError::Unavailable("away".to_owned());
-        for (line, answer, intent) in [
-            // Likely a question about memory, which gets memories even without a word to search by.
-            ("Do you remember?", QueuedAnswer::Text("chat".to_owned()), Intent::Chat),
-            // Likely a question about the world. Without a classifier, a turn recalls in full.
-            ("Well?", QueuedAnswer::Fails(is_away), Intent::Memory),
-        ] {
+        // Without a classifier, a turn recalls in full.
+        for answer in [QueuedAnswer::Text("memory".to_owned()), QueuedAnswer::Fails(is_away)] {
+            let mut talk = stage.session("p1").await;
             stage.llm.take_requests();
             stage.services.models.take_usage();
             stage.llm.queue_text(Task::Reply, "That nobody hears.");
             stage.llm.queue_text(Task::Reply, "Your grapes.");
-            let committed = say_with_late_intent(&mut talk, line, answer).await;
+            // Likely a question about the world. A question about memory gets memories without a word to search by.
+            let committed = say_with_late_intent(&mut talk, "Mira?", answer).await;
             let prompts = stage.llm.prompts_of(Task::Reply);
             assert_eq!(prompts.len(), 2);
             assert_ne!(prompts[0], prompts[1]);
             assert_eq!(talk.feed.text(), "Your grapes.");
             assert_eq!(committed.turn.reply_text, "Your grapes.");
             let trace = talk.trace(committed.turn.number).await;
-            assert_eq!(trace.intent, intent);
+            assert_eq!(trace.intent, Intent::Memory);
             assert!(trace.notes.iter().any(|note| note == ASKED_TWICE), "{:?}", trace.notes);
             // Both calls are paid for.
             let usage = stage.services.models.take_usage();

@@ -126,6 +126,8 @@ impl RecordedServer {
         let mut stores = vec![
             ("COLLOQUY__LEDGER__URL", ledger_url.as_str()),
             ("COLLOQUY__BUFFER__URL", buffers_url.as_str()),
+            // The number of trips must not depend on when the classifier answers.
+            ("COLLOQUY__TURN__INTENT_CLASSIFICATION", "before_reply"),
         ];
         let (index, index_url) = qdrant
             .as_ref()

@@ -56,7 +56,7 @@ pub(super) async fn open_reply(gathering: Gathering<'_>) -> Result<(PreparedRepl
     match IntentSource::for_turn(services, input) {
         IntentSource::Model if is_classified_beside(services, input) => Box::pin(open_beside_intent(gathering)).await,
         source => {
-            let gathered = gathering.gather(source).instrument(debug_span!("turn.gather"));
+            let gathered = Box::pin(gathering.gather(source).instrument(debug_span!("turn.gather")));
             let mut prepared = prepare_reply(gathering, gathered).await?;
             let opened = open_stream(gathering, prepared.request.take_call()).await;
             Ok((prepared, opened))
@@ -76,11 +76,11 @@ async fn open_beside_intent(gathering: Gathering<'_>) -> Result<(PreparedReply<'
     let span = debug_span!("turn.gather");
     let classifying = gathering.classify(IntentSource::Model).instrument(span.clone());
     let mut classifying = Box::pin(maybe_done(classifying));
-    let reading = gathering.read_before_intent().instrument(span.clone());
+    let reading = Box::pin(gathering.read_before_intent().instrument(span.clone()));
     let first_reads = run_beside(classifying.as_mut(), reading).await?;
     let prepare = |first_reads, classification| {
         let finding = gathering.find_for_intent(first_reads, classification);
-        prepare_reply(gathering, finding.instrument(span.clone()))
+        prepare_reply(gathering, Box::pin(finding.instrument(span.clone())))
     };
     if let Some(classification) = classifying.as_mut().take_output() {
         let mut prepared = prepare(first_reads, classification?).await?;
@@ -125,14 +125,14 @@ async fn open_beside_intent(gathering: Gathering<'_>) -> Result<(PreparedReply<'
 }
 
 /// Assembles the prompt from the context.
-async fn prepare_reply<'i>(
-    gathering: Gathering<'i>,
+async fn prepare_reply(
+    gathering: Gathering<'_>,
     gathered: impl Future<Output = Result<GatheredContext, TurnError>>,
-) -> Result<PreparedReply<'i>, TurnError> {
+) -> Result<PreparedReply<'_>, TurnError> {
     let Gathering {
         services, input, watch, ..
     } = gathering;
-    let gathered = Box::pin(gathered).await?;
+    let gathered = gathered.await?;
     let assembling = async { assemble_for_reply(services, input, &gathered) };
     let (prompt, assemble_ms) = watch
         .time_work(assembling.instrument(debug_span!("turn.assemble")))

@@ -51,7 +51,8 @@ mod tests {
 
     #[test]
     fn two_lines_of_three_get_the_intent_that_people_gave_them() {
-        let (mut right, mut wrong) = (0, Vec::new());
+        let mut right = 0;
+        let mut wrong = Vec::new();
         for row in SORTED_LINES.lines() {
             let columns: Vec<&str> = row.split('\t').collect();
             let [_, intent, reply_before, line] = columns[..] else {
@@ -68,7 +69,6 @@ mod tests {
                 wrong.push(format!("{intent}, not {}: {line}", expected.as_str()));
             }
         }
-        let share = f64::from(right) / (f64::from(right) + wrong.len() as f64);
-        assert!(share > 0.66, "{share}\n{}", wrong.join("\n"));
+        assert!(right > 2 * wrong.len(), "{right} right\n{}", wrong.join("\n"));
     }
 }

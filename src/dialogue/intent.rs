@@ -60,10 +60,15 @@ impl IntentSource {
         if input.given_reply().is_some() {
             return Self::Shown;
         }
+        let settings = &input.world.settings;
         match (&input.player, input.known_intent) {
             (Some(_), Some(intent)) if !input.is_greeting() => Self::Replaced(intent),
             (Some(_), None) if is_statement(input) => Self::Statement,
-            (Some(_), None) if !input.is_greeting() => match services.intent_classification(&input.world.settings) {
+            (Some(_), None) if !input.is_greeting() => match services.intent_classification(settings) {
+                // The rules know only English and Korean.
+                IntentClassification::ByRules if settings.reply_language == Some(ReplyLanguage::Player) => {
+                    Self::Assumed
+                }
                 IntentClassification::ByRules => Self::Rules,
                 IntentClassification::BesideReply | IntentClassification::BeforeReply => Self::Model,
             },

@@ -460,8 +460,10 @@ pub struct Timings {
     pub memory_wait: f64,
     pub embed: f64,
     pub recall: f64,
+    /// May overlap the phases after it: the reply is asked for while the intent is classified.
     pub intent: f64,
     pub assemble: f64,
+    /// From the call of the reply model to the first visible character. May include a wait for the intent.
     pub first_token: f64,
     pub reply: f64,
     /// From `player.say` to `reply.done`, less the time in which a model or the embedder was asked. Waits for memory, in

@@ -98,6 +98,10 @@ impl ModelBreaker {
             }),
         }
     }
+    /// Records a call that was so late that another model answered. It counts as a timeout.
+    pub(super) fn record_timeout(&self, now: Instant) {
+        self.row.record_timeout(now);
+    }
     /// Admits a call. `None`: too many consecutive timeouts, and the rest period is not over or a trial call runs.
     pub(super) fn admit_call(&self, now: Instant) -> Option<AdmittedCall> {
         let mut state = self.row.state.lock();
@@ -125,15 +129,22 @@ pub(super) struct AdmittedCall {
 impl AdmittedCall {
     /// Records whether the call timed out. Any answer in time, even an error, resets the streak.
     pub(super) fn record_outcome(self, timed_out: bool, now: Instant) {
-        let mut state = self.row.state.lock();
-        if !timed_out {
-            state.timeouts = 0;
-            state.resting_until = None;
+        if timed_out {
+            self.row.record_timeout(now);
             return;
         }
+        let mut state = self.row.state.lock();
+        state.timeouts = 0;
+        state.resting_until = None;
+    }
+}
+
+impl TimeoutStreak {
+    fn record_timeout(&self, now: Instant) {
+        let mut state = self.state.lock();
         state.timeouts = state.timeouts.saturating_add(1);
-        if state.timeouts >= self.row.max_timeouts {
-            state.resting_until = Some(now + self.row.rest);
+        if state.timeouts >= self.max_timeouts {
+            state.resting_until = Some(now + self.rest);
         }
     }
 }

@@ -7,10 +7,14 @@ use colloquy_core::scope::TenantScope;
 use colloquy_memory::trace::CallTrace;
 use colloquy_ports::llm::{LlmError, LlmRequest};
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
-use tokio::time::{Instant, sleep};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, sleep},
+};
 
 use super::{
     ModelRequest, ModelRouter, TENANT_QUOTA_ERROR, blank_trace,
+    breaker::ModelBreaker,
     gate::{CallPermit, CallUrgency},
     model_time::time_model,
     permits::HeldPermits,
@@ -128,54 +132,66 @@ impl ModelRouter {
     /// drops the other calls, or the last failure.
     async fn race_routes<M: AnswerMode>(&self, answer_mode: &M, call: &ChainCall<'_>) -> RouteEnd<M::Answer> {
         let mut running = FuturesUnordered::new();
+        let mut late_positions = Vec::new();
         let mut last_failure = RouteEnd {
             position: 0,
             result: Err(TENANT_QUOTA_ERROR),
         };
         for position in 0..call.chain.len() {
             let next = call.chain.get(position + 1);
-            let has_next = next.is_some();
-            // The scripted model would always be first. It answers only where models fail.
-            let is_asked_beside = next.is_some_and(|route| !route.llm.is_offline());
+            // The scripted model would always be first. It answers only after all other models have failed.
+            let may_race = next.is_some_and(|route| !route.llm.is_offline());
+            let (place_taken, on_place_taken) = oneshot::channel();
             running.push(async move {
-                let result = self.ask_route(answer_mode, call, position).await;
+                let result = self.ask_route(answer_mode, call, position, place_taken).await;
                 RouteEnd { position, result }
             });
-            let mut deadline = pin!(sleep_if_some(
-                M::answer_deadline(&self.limits).filter(|_| is_asked_beside)
-            ));
+            let deadline = M::answer_deadline(&self.limits).filter(|_| may_race);
+            let mut lateness = pin!(wait_for_lateness(deadline, on_place_taken));
             loop {
                 let end = tokio::select! {
                     biased;
                     end = running.next() => end,
-                    () = &mut deadline => {
+                    () = &mut lateness => {
                         self.on_late_first_token(call, position);
+                        late_positions.push(position);
                         break;
                     }
                 };
-                match end {
-                    Some(end) if end.result.is_ok() => return end,
-                    Some(failure) => {
-                        let is_newest = failure.position == position;
-                        last_failure = failure;
-                        if is_newest && has_next {
-                            break;
-                        }
+                let Some(end) = end else { break };
+                late_positions.retain(|late| *late != end.position);
+                if end.result.is_ok() {
+                    for late in late_positions {
+                        self.breaker_of(call, late).record_timeout(Instant::now().into_std());
                     }
-                    None => break,
+                    return end;
+                }
+                let is_newest = end.position == position;
+                last_failure = end;
+                if is_newest && may_race {
+                    break;
                 }
             }
         }
         last_failure
     }
 
-    /// Asks the route at `position`, with its retries. If the future is dropped, the call is cancelled: its prompt is
-    /// booked, its place at the endpoint is free, and its breaker counts nothing.
+    fn breaker_of(&self, call: &ChainCall<'_>, position: usize) -> ModelBreaker {
+        let task = call.request.task;
+        match call.requested_model(position) {
+            Some(model) => self.breakers.for_model(task.as_str(), model),
+            None => self.breakers.for_route(task, position),
+        }
+    }
+
+    /// Asks the route at `position`, with its retries, once a place at its endpoint is taken. If the future is dropped, the
+    /// call is cancelled: its prompt is booked, and its place at the endpoint is free.
     async fn ask_route<M: AnswerMode>(
         &self,
         answer_mode: &M,
         call: &ChainCall<'_>,
         position: usize,
+        place_taken: oneshot::Sender<()>,
     ) -> Result<RouteAnswer<M::Answer>, LlmError> {
         let scope = call.scope;
         let task = call.request.task;
@@ -192,12 +208,11 @@ impl ModelRouter {
                 return Err(ENDPOINT_FULL_ERROR);
             }
         }
+        // Nobody listens without a deadline.
+        let _ = place_taken.send(());
         let persistence = RouteAttempts {
             limits: &self.limits,
-            breaker: &match call.requested_model(position) {
-                Some(model) => self.breakers.for_model(task.as_str(), model),
-                None => self.breakers.for_route(task, position),
-            },
+            breaker: &self.breaker_of(call, position),
             // The wait for a place counts towards the route's time.
             time: route.timeout.saturating_sub(waiting_since.elapsed()),
             attempts: call.attempts,
@@ -243,10 +258,10 @@ impl ModelRouter {
     }
 }
 
-/// Sleeps; without a duration, for ever.
-async fn sleep_if_some(duration: Option<Duration>) {
-    match duration {
-        Some(duration) => sleep(duration).await,
-        None => pending().await,
+/// Waits until a route that has its place is late. Without a deadline or a place, for ever.
+async fn wait_for_lateness(deadline: Option<Duration>, on_place_taken: oneshot::Receiver<()>) {
+    match (deadline, on_place_taken.await) {
+        (Some(deadline), Ok(())) => sleep(deadline).await,
+        _ => pending().await,
     }
 }

@@ -89,38 +89,36 @@ async fn open_beside_intent(gathering: Gathering<'_>) -> Result<(PreparedReply<'
     }
     let likeliest = Classification::expected(gathering.input);
     let mut prepared = run_beside(classifying.as_mut(), prepare(first_reads.clone(), likeliest)).await?;
-    let mut opening = Box::pin(maybe_done(open_stream(gathering, prepared.request.take_call())));
-    let is_asked_early = classifying.as_mut().output_mut().is_none();
-    if is_asked_early {
-        run_beside(opening.as_mut(), classifying.as_mut()).await;
+    if let Some(classification) = classifying.as_mut().take_output() {
+        let classification = classification?;
+        if classification.classified.needs_same_as(&prepared.gathered.intent) {
+            prepared.gathered.set_intent(classification);
+        } else {
+            prepared = prepare(first_reads, classification).await?;
+        }
+        let opened = open_stream(gathering, prepared.request.take_call()).await;
+        return Ok((prepared, opened));
     }
+    let mut opening = Box::pin(maybe_done(open_stream(gathering, prepared.request.take_call())));
+    run_beside(opening.as_mut(), classifying.as_mut()).await;
     let classification = finish(classifying.as_mut()).await?;
-    let mut is_same_prompt = true;
+    let mut is_kept = true;
     if classification.classified.needs_same_as(&prepared.gathered.intent) {
         prepared.gathered.set_intent(classification);
     } else {
-        let preparing = prepare(first_reads, classification);
-        let prepared_again = if is_asked_early {
-            run_beside(opening.as_mut(), preparing).await?
-        } else {
-            preparing.await?
-        };
-        is_same_prompt = prepared_again.prompt.messages == prepared.prompt.messages;
+        let prepared_again = run_beside(opening.as_mut(), prepare(first_reads, classification)).await?;
+        is_kept = prepared_again.prompt.messages == prepared.prompt.messages;
         prepared = prepared_again;
     }
-    if is_asked_early {
-        gathering.services.models.metrics().record_early_reply(is_same_prompt);
-    }
-    if is_same_prompt {
-        let opened = finish(opening.as_mut()).await;
-        return Ok((prepared, opened));
-    }
-    drop(opening);
-    if is_asked_early {
+    gathering.services.models.metrics().record_early_reply(is_kept);
+    let opened = if is_kept {
+        finish(opening.as_mut()).await
+    } else {
+        drop(opening);
         let note = "the reply was asked for twice: first with the prompt for another intent";
         prepared.gathered.notes.push(note.to_owned());
-    }
-    let opened = open_stream(gathering, prepared.request.take_call()).await;
+        open_stream(gathering, prepared.request.take_call()).await
+    };
     Ok((prepared, opened))
 }
 

@@ -31,6 +31,9 @@ pub(super) async fn fetch_joined(
             Either::Left(_) => results.push(std::mem::take(&mut current)),
         }
     }
-    debug_assert_eq!(results.len(), count, "every query ends");
+    if results.len() != count {
+        let message = format!("{count} queries had {} results", results.len());
+        return Err(store_error(sqlx::Error::Protocol(message)));
+    }
     Ok(results)
 }

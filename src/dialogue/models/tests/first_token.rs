@@ -182,30 +182,33 @@ async fn slow_model_is_waited_for_without_a_fallback_of_its_kind_a_deadline_or_a
 }
 
 #[tokio::test]
-async fn breaker_counts_a_lost_race_neither_as_a_failure_nor_as_a_success() {
+async fn model_that_loses_races_is_given_a_rest() {
     let first = Puppet::new("a", [Act::Hang]);
-    let refused = || Act::Fail(LlmError::Refused("no".into()));
-    let far = || Act::Say("Far.");
-    // The first model loses four races, and times out in two.
-    let second = Puppet::new("b", [far(), far(), far(), refused(), far(), refused(), far()]);
+    let second = Puppet::new("b", [Act::Say("Far.")]);
     let limits = ModelLimits {
-        breaker_window: 2,
         breaker_timeouts: 2,
         breaker_open: Duration::from_mins(1),
         ..limits_with(Some(DEADLINE))
     };
-    let models = models_with_timeout([&first, &second], limits);
-    for wins in [true, true, true, false, true, false] {
-        let asked_before = first.calls();
+    let models = models_with(route(&first), vec![route(&second)], limits);
+    for calls in [1, 2, 2] {
         let (answer, _) = models.request_stream(&scope("t"), ask()).await;
-        assert_eq!(answer.is_ok(), wins);
-        assert_eq!(first.calls(), asked_before + 1);
+        assert_eq!(text_of(answer.unwrap()).await.0, "Far.");
+        assert_eq!(first.calls(), calls);
     }
-    let (answer, trace) = models.request_stream(&scope("t"), ask()).await;
-    assert!(answer.is_ok());
-    assert_eq!(
-        (first.calls(), trace.attempts),
-        (6, 1),
-        "two timeouts, with no success between"
-    );
+}
+
+#[tokio::test]
+async fn scripted_model_waits_for_a_late_model_while_another_has_failed() {
+    let first = Puppet::new("a", [Act::Wait("Long.")]);
+    let second = Puppet::new("b", [Act::Fail(LlmError::Refused("no".into()))]);
+    let scripted = Puppet::new("scripted", [Act::Say("Far.")]);
+    let models = hasty_models(&[&first, &second, &scripted]);
+    let tenant = scope("t");
+    let mut opening = Box::pin(models.request_stream(&tenant, ask()));
+    let late = tokio::time::Instant::now() + 10 * DEADLINE;
+    run_until(opening.as_mut(), || tokio::time::Instant::now() > late).await;
+    first.go.add_permits(1);
+    assert_eq!(text_of(opening.await.0.unwrap()).await.0, "Long.");
+    assert_eq!((second.calls(), scripted.calls()), (1, 0));
 }

@@ -71,6 +71,8 @@ fn assert_remembers_taste(language: &TastePhrases) {
         assert_eq!((first.turn, first.status.as_str()), (1, "completed"));
         assert_eq!(first.streamed, first.text, "the deltas are the reply");
         assert!(!first.text.is_empty());
+        // A line waits only for the facts of the turn just before it, so the third line would be too early.
+        wait_for_fact(&server, language.npc, language.fruit).await;
         socket.say_line(&session, language.chatter).await;
         let third = socket.say_line(&session, language.asks).await;
         assert!(mentions(&third.text, language.fruit), "by the third turn: {third:?}");
